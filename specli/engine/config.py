@@ -1,0 +1,185 @@
+"""Settings of a run as frozen records, with llama.cpp's defaults (cli.md §§2-3) and the checks that span fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RANDOM_SEED = 0xFFFFFFFF
+DEFAULT_SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """Target sampling, one field per llama.cpp option. A temperature of 0 or less is greedy."""
+
+    samplers: tuple[str, ...] = DEFAULT_SAMPLERS
+    seed: int = RANDOM_SEED
+    temperature: float = 0.80
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    top_n_sigma: float = -1.0
+    typical_p: float = 1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.10
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.90
+    mirostat: int = 0
+    mirostat_lr: float = 0.10
+    mirostat_ent: float = 5.00
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
+    grammar: str | None = None
+    json_schema: str | None = None
+    min_keep: int = 0
+
+
+@dataclass(frozen=True)
+class NgramMapConfig:
+    """Sizes of ngram-simple, ngram-map-k and ngram-map-k4v (each has its own record)."""
+
+    size_n: int = 12
+    size_m: int = 48
+    min_hits: int = 1
+
+
+@dataclass(frozen=True)
+class NgramModConfig:
+    """Sizes of ngram-mod."""
+
+    n_match: int = 24
+    n_min: int = 48
+    n_max: int = 64
+
+
+@dataclass(frozen=True)
+class DraftConfig:
+    """Settings of the drafters that have a network."""
+
+    n_max: int = 3
+    n_min: int = 0
+    p_min: float = 0.0
+    p_split: float = 0.10
+    probabilistic: bool = False
+    backend_sampling: bool = True
+
+
+@dataclass(frozen=True)
+class SynthConfig:
+    """Synthetic acceptance (speculation.md §7): a mean length, or unconditional rates, or neither."""
+
+    length: float | None = None
+    rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class SpeculationConfig:
+    """Which drafters run and how. `types` empty: inferred from the draft file, or no drafting."""
+
+    types: tuple[str, ...] = ()
+    draft: DraftConfig = field(default_factory=DraftConfig)
+    ngram_simple: NgramMapConfig = field(default_factory=NgramMapConfig)
+    ngram_map_k: NgramMapConfig = field(default_factory=NgramMapConfig)
+    ngram_map_k4v: NgramMapConfig = field(default_factory=NgramMapConfig)
+    ngram_mod: NgramModConfig = field(default_factory=NgramModConfig)
+    lookup_cache_static: Path | None = None
+    lookup_cache_dynamic: Path | None = None
+    synth: SynthConfig = field(default_factory=SynthConfig)
+
+
+@dataclass(frozen=True)
+class ThreadConfig:
+    """Threads of one model. None = the default (physical cores; for batch fields: as the plain ones).
+
+    Attributes:
+        n_threads: For single-token steps; ≤ 0 means hardware threads.
+        n_threads_batch: For prompt chunks and verifications.
+        cpu_mask: CPUs allowed, None = all.
+        strict: Pin one thread per CPU of the mask.
+        poll: 0…100, how eagerly idle threads spin.
+        priority: -1 low … 3 realtime.
+    """
+
+    n_threads: int | None = None
+    n_threads_batch: int | None = None
+    cpu_mask: frozenset[int] | None = None
+    strict: bool = False
+    poll: int = 50
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class ModelLoadConfig:
+    """How one model file is loaded.
+
+    Attributes:
+        path: GGUF file (the first shard of a split model).
+        device: `cpu`, `cuda:0`, … or `auto`.
+        kernels: `auto`, `reference`, `cpu` or `triton`.
+        exact: float32 activations in the native kernels (debugging).
+        type_k: Cache type of keys, by GGUF name in lower case.
+        type_v: Cache type of values.
+        threads: Its threads.
+    """
+
+    path: Path
+    device: str = "auto"
+    kernels: str = "auto"
+    exact: bool = False
+    type_k: str = "f16"
+    type_v: str = "f16"
+    threads: ThreadConfig = field(default_factory=ThreadConfig)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything an engine is made of.
+
+    Attributes:
+        target: The target model.
+        draft: The draft file, or None.
+        speculation: Drafters.
+        n_ctx: Context size in tokens; 0 = the model's trained context.
+        n_batch: Most tokens per forward of a prompt (`-ub`; larger `-b` only bounds it).
+    """
+
+    target: ModelLoadConfig
+    draft: ModelLoadConfig | None = None
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    n_ctx: int = 0
+    n_batch: int = 512
+
+
+@dataclass(frozen=True)
+class RequestConfig:
+    """One generation.
+
+    Attributes:
+        n_predict: Most tokens to generate; -1 = until the context is full; 0 = evaluate the prompt only.
+        sampling: The target's sampler.
+        stop: Stop strings; text from a match on is not emitted.
+        special: Emit the text of control tokens.
+        logprobs: Top entries to report per generated token; 0 = none.
+        prompt_logprobs: Report the prompt's log-probabilities.
+        trace: Record every round.
+    """
+
+    n_predict: int = -1
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    stop: tuple[str, ...] = ()
+    special: bool = False
+    logprobs: int = 0
+    prompt_logprobs: bool = False
+    trace: bool = False

@@ -1,0 +1,37 @@
+"""Errors a user may see. Only `specli.cli` turns them into text; nothing here imports from specli.
+
+Messages are one line, lower case, without a final stop: subject, what was found, what was expected.
+"""
+
+
+class SpecliError(Exception):
+    """An error with a message for the user.
+
+    Args:
+        message: One line; names the file, key or flag, what was found and what was expected.
+        hint: What the user can do about it, or None. Printed on a line of its own after `hint: `.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class FormatError(SpecliError):
+    """A file is broken: truncated, inconsistent, or not in the format it should be."""
+
+
+class UnsupportedError(SpecliError):
+    """A file or option is valid but not handled: architecture, quant type, pre-tokenizer."""
+
+
+class IncompatibleError(SpecliError):
+    """Target and drafter do not fit together, or an option does not fit the model."""
+
+
+class ResourceError(SpecliError):
+    """A device, memory, disk or network resource is missing or too small."""
+
+
+class UsageError(SpecliError):
+    """Options are wrong or contradict each other. Exit code 2."""

@@ -1,0 +1,333 @@
+"""The operations that models are written in, and the executors that run them.
+
+A model is a plain Python function that issues calls of `Ops` on fixed `Buffer`s (its *trace*). No operation depends on a
+Python value that changes between steps: row counts, positions, slots and token ids are read from buffers or given to
+`Program.run`. So one trace can be executed call by call (`reference`), recorded once and replayed by a native library
+(`cpu`), or captured as a CUDA graph (`triton`).
+
+Every operation is *batch-invariant*: what it computes for one row depends on that row's inputs only, never on how many
+other rows the call has or what they hold. Greedy speculative decoding equals plain decoding bit for bit because of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from specli.gguf.quant import QuantTensor, QuantType
+
+
+class Extent(enum.IntEnum):
+    """Which count says how many leading rows of a buffer are live in a run."""
+
+    TOKENS = 0  # the tokens of this forward, T
+    OUTPUTS = 1  # the rows whose logits are wanted, N
+    ONE = 2  # always exactly one row
+
+
+class Activation(enum.IntEnum):
+    """How a gated feed-forward joins gate g and up u (target-models.md §2.5)."""
+
+    SILU = 0  # g·σ(g) ⊙ u
+    GELU = 1  # tanh form of GELU(g) ⊙ u
+    SWIGLU_OAI = 2  # g' = min(g, 7), u' = clip(u, -7, 7); g'·σ(1.702·g')·(u' + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Fixed storage that operations read and write.
+
+    Attributes:
+        data: `[capacity, width]` float32 or int32 on the executor's device. The last axis is contiguous; rows may be
+            strided (a `columns` view).
+        extent: Which count says how many leading rows are live.
+    """
+
+    data: torch.Tensor
+    extent: Extent
+
+    @property
+    def capacity(self) -> int:
+        """Most rows the buffer can hold."""
+        return self.data.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Elements per row."""
+        return self.data.shape[1]
+
+    def columns(self, start: int, stop: int) -> Buffer:
+        """The columns `start … stop-1` as a view with the same rows."""
+        return Buffer(self.data[:, start:stop], self.extent)
+
+    def row(self, index: int) -> Buffer:
+        """Row `index` as a view of one row; for chains inside a block."""
+        return Buffer(self.data[index : index + 1], Extent.ONE)
+
+
+class Weight(Protocol):
+    """A matrix (or stack of expert matrices) as an executor keeps it; opaque to models.
+
+    Attributes:
+        name: GGUF tensor name.
+        type: The quant type it is stored in.
+        shape: Torch order, `(n_out, n_in)` or `(n_expert, n_out, n_in)`.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def type(self) -> QuantType: ...  # noqa: D102
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, eq=False)
+class RopeTable:
+    """Rotary angles of every position, with frequency factors, scaling and YaRN magnitude already applied.
+
+    Attributes:
+        cos: `[capacity, n_rot/2]` float32, m·cos(θ_k(p)).
+        sin: `[capacity, n_rot/2]` float32, m·sin(θ_k(p)).
+        interleaved: True pairs (2k, 2k+1) (NORM), False pairs (k, k + n_rot/2) (NEOX). Elements from n_rot on pass.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    interleaved: bool
+
+    @property
+    def n_rot(self) -> int:
+        """Rotated elements per head."""
+        return 2 * self.cos.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class KVLayer:
+    """Keys and values of one attention layer. The cell index is the token's position in its slot.
+
+    Attributes:
+        k: `[n_slots, n_kv_heads, capacity, row_bytes(k)]` uint8, one row per head and cell in `type_k`.
+        v: The same for values in `type_v`.
+        type_k: F32, F16, BF16, Q8_0, Q4_0, Q4_1, IQ4_NL, Q5_0 or Q5_1.
+        type_v: The same choice.
+        head_size_k: Elements of a key row.
+        head_size_v: Elements of a value row.
+    """
+
+    k: torch.Tensor
+    v: torch.Tensor
+    type_k: QuantType
+    type_v: QuantType
+    head_size_k: int
+    head_size_v: int
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Key/value heads."""
+        return self.k.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        """Cells per slot."""
+        return self.k.shape[2]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionSpec:
+    """What is fixed about an attention operation.
+
+    Attributes:
+        n_heads: Query heads; query head h reads key/value head ⌊h / (n_heads / n_kv_heads)⌋.
+        scale: Factor on q·k before soft cap and softmax.
+        window: Keys with position ≤ query position - window are hidden; 0 = no window.
+        softcap: c·tanh(s/c) on scores when c > 0.
+        sinks: `[n_heads]` float32, one extra logit per head without a value, or None.
+    """
+
+    n_heads: int
+    scale: float
+    window: int = 0
+    softcap: float = 0.0
+    sinks: torch.Tensor | None = None
+
+
+class Ops(ABC):
+    """One method per operation. `out` buffers are written; everything else is read. All float work is float32.
+
+    Row counts: an operation runs over the live rows of its `out` buffer; inputs of the same extent use the same rows.
+    """
+
+    @abstractmethod
+    def embed(self, out: Buffer, table: Weight, ids: Buffer, *, scale: float = 1.0) -> None:
+        """Row lookup: `out[t] = scale · table[ids[t]]`; `ids` is `[·, 1]` int32, inside the table."""
+
+    @abstractmethod
+    def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
+        """`out = x / sqrt(mean(x²) + eps) ⊙ weight`; may be in place.
+
+        `weight` is `[G]` float32 with G dividing the width: each run of G elements (a head) is normalised by itself.
+        None: the whole row, no weight. Use `rms_norm_heads` for weightless per-head norms.
+        """
+
+    @abstractmethod
+    def rms_norm_heads(self, out: Buffer, x: Buffer, *, head_size: int, eps: float) -> None:
+        """Weightless RMS norm of each run of `head_size` elements; may be in place."""
+
+    @abstractmethod
+    def linear(
+        self,
+        outs: Sequence[Buffer],
+        x: Buffer,
+        weights: Sequence[Weight],
+        *,
+        biases: Sequence[torch.Tensor | None] | None = None,
+        accumulate: bool = False,
+    ) -> None:
+        """`outs[i] (+)= x · weights[i]ᵀ + biases[i]`; several outputs share one pass over x.
+
+        Weights are `(n_out, n_in)` with n_in = x.width and n_out = outs[i].width. `accumulate` adds to `outs[i]`
+        (the residual stream) instead of overwriting it.
+        """
+
+    @abstractmethod
+    def gated_linear(
+        self,
+        out: Buffer,
+        x: Buffer,
+        gate: Weight,
+        up: Weight,
+        activation: Activation,
+        *,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+    ) -> None:
+        """`out = act(x · gateᵀ + gate_bias, x · upᵀ + up_bias)`."""
+
+    @abstractmethod
+    def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
+        """Rotates every head of `x` in place by its row's position; `positions` is `[·, 1]` int32."""
+
+    @abstractmethod
+    def rotate(self, x: Buffer, *, block: int) -> None:
+        """Multiplies each run of `block` elements by the orthonormal Walsh-Hadamard matrix of that order, in place."""
+
+    @abstractmethod
+    def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
+        """Writes the rows' keys and values to cell (slot, position), quantised to the layer's types (§6.4)."""
+
+    @abstractmethod
+    def attention(
+        self,
+        out: Buffer,
+        q: Buffer,
+        layer: KVLayer,
+        positions: Buffer,
+        slots: Buffer,
+        spec: AttentionSpec,
+        *,
+        ends: Buffer | None = None,
+    ) -> None:
+        """Softmax attention of every query row over the cells of its slot.
+
+        A row sees cells `max(0, position - window + 1) … end - 1`. `end` is position + 1 (causal), or the row's entry
+        of `ends` (`[·, 1]` int32) when given: for non-causal draft blocks and drafts over a foreign cache. Cells of
+        rows in the same call count: they must have been stored before. `out` is `[·, n_heads·head_size_v]`.
+        """
+
+    @abstractmethod
+    def add(self, out: Buffer, x: Buffer) -> None:
+        """`out += x`."""
+
+    @abstractmethod
+    def add_row(self, out: Buffer, row: torch.Tensor) -> None:
+        """`out += row`, the same `[width]` float32 vector for every row."""
+
+    @abstractmethod
+    def multiply(self, out: Buffer, x: Buffer) -> None:
+        """`out *= x`."""
+
+    @abstractmethod
+    def scale(self, out: Buffer, factor: float) -> None:
+        """`out *= factor`."""
+
+    @abstractmethod
+    def sigmoid(self, out: Buffer) -> None:
+        """`out = 1 / (1 + exp(-out))`."""
+
+    @abstractmethod
+    def softcap(self, out: Buffer, cap: float) -> None:
+        """`out = cap · tanh(out / cap)`."""
+
+    @abstractmethod
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        """`out = x`; same width and dtype. Used for taps and concatenation into `columns` views."""
+
+    @abstractmethod
+    def gather(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
+        """`out[n] = x[rows[n]]`; `rows` is `[·, 1]` int32 with the extent of `out`, `x` may have another extent."""
+
+    @abstractmethod
+    def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
+        """The K largest entries of each row, descending, lowest id first on ties; K = `ids.width`, ids int32."""
+
+    @abstractmethod
+    def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
+        """`out = table[ids]`, int32; `table` is `[n]` int32 (draft vocabulary → target ids)."""
+
+
+class Program(ABC):
+    """A trace made ready to run."""
+
+    @abstractmethod
+    def run(self, tokens: int, outputs: int = 0) -> None:
+        """Runs the trace with `tokens` live TOKENS rows and `outputs` live OUTPUTS rows. Inputs lie in the buffers."""
+
+
+class Executor(ABC):
+    """Allocates what programs work on and compiles traces. One per model; owns its threads.
+
+    Attributes:
+        name: `reference`, `cpu` or `triton`.
+        device: Where buffers, weights and caches live.
+    """
+
+    name: str
+    device: torch.device
+
+    @abstractmethod
+    def weight(self, tensor: QuantTensor) -> Weight:
+        """Takes a matrix in the layout this executor multiplies fastest. Loading may release the mapped pages."""
+
+    @abstractmethod
+    def compile(self, trace: Callable[[Ops], None]) -> Program:
+        """Makes a program of a trace."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line: which kernels run here and why (instruction set, thread count, or what is missing)."""
+
+    def buffer(self, rows: int, width: int, extent: Extent, dtype: torch.dtype = torch.float32) -> Buffer:
+        """A zeroed buffer of `rows` × `width`."""
+        return Buffer(torch.zeros(rows, width, dtype=dtype, device=self.device), extent)
+
+    def vector(self, tensor: QuantTensor) -> torch.Tensor:
+        """A small tensor as `[n]` float32 on the device (norm weights, biases, factors)."""
+        return torch.from_numpy(tensor.dequantise().reshape(-1).copy()).to(self.device)
+
+    def kv_layer(
+        self, n_slots: int, n_kv_heads: int, capacity: int, head_size_k: int, head_size_v: int,
+        type_k: QuantType, type_v: QuantType,
+    ) -> KVLayer:
+        """An empty cache layer."""
+        k = torch.zeros(n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k), dtype=torch.uint8)
+        v = torch.zeros(n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v), dtype=torch.uint8)
+        return KVLayer(k.to(self.device), v.to(self.device), type_k, type_v, head_size_k, head_size_v)
+
+    def close(self) -> None:  # noqa: B027
+        """Releases threads and native memory."""
