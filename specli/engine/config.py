@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specli.kernels.threads import ThreadConfig
+
 RANDOM_SEED = 0xFFFFFFFF
 DEFAULT_SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 
@@ -97,27 +99,6 @@ class SpeculationConfig:
     lookup_cache_static: Path | None = None
     lookup_cache_dynamic: Path | None = None
     synth: SynthConfig = field(default_factory=SynthConfig)
-
-
-@dataclass(frozen=True)
-class ThreadConfig:
-    """Threads of one model. None = the default (physical cores; for batch fields: as the plain ones).
-
-    Attributes:
-        n_threads: For single-token steps; ≤ 0 means hardware threads.
-        n_threads_batch: For prompt chunks and verifications.
-        cpu_mask: CPUs allowed, None = all.
-        strict: Pin one thread per CPU of the mask.
-        poll: 0…100, how eagerly idle threads spin.
-        priority: -1 low … 3 realtime.
-    """
-
-    n_threads: int | None = None
-    n_threads_batch: int | None = None
-    cpu_mask: frozenset[int] | None = None
-    strict: bool = False
-    poll: int = 50
-    priority: int = 0
 
 
 @dataclass(frozen=True)
