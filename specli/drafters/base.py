@@ -90,4 +90,8 @@ class Drafter(Protocol):
         """Closes a round that had a draft: how many of its tokens stood, and whether the draft was this drafter's."""
 
     def rewind(self, length: int) -> None:
-        """The target's sequence was cut to `length` tokens (partial acceptance, `/regen`, prompt reuse)."""
+        """A new request keeps only the first `length` tokens of the sequence (not called for rejected drafts).
+
+        Drafters that read features are given tokens again from `length` on, whose predecessor they have seen unchanged:
+        the engine keeps one token less than it could, so that cells pairing a token with its successor's stay valid.
+        """
