@@ -1,0 +1,1 @@
+"""GGUF files: opening, metadata, quant types and blocks, writing. numpy only."""

@@ -100,7 +100,9 @@ def _q3_k(blocks: Bytes) -> Floats:
     high = (packed[:, None, 8:] >> _shifts(0, 2, 4, 6, axis=1, ndim=3) & 3).reshape(-1, 16)
     scales = (low | high << 4).view(np.int8) - np.int8(32)
     bit = blocks[:, None, None, :32] >> np.arange(8, dtype=np.uint8).reshape(1, 2, 4, 1) & 1  # [n, 2, 4, 32]
-    q = (_crumbs(blocks[:, 32:96]) | bit << 2).view(np.int8) - np.int8(4)  # a set mask bit adds the 4 that is subtracted
+    q = (_crumbs(blocks[:, 32:96]) | bit << 2).view(np.int8) - np.int8(
+        4
+    )  # a set mask bit adds the 4 that is subtracted
     factor = _half(blocks, 108) * scales  # [n, 16]
     return (factor[:, :, None] * q.reshape(-1, 16, 16)).reshape(-1, 256)
 
