@@ -1,7 +1,7 @@
 """Quant blocks to float32, vectorised over blocks (target-models.md §§6.2–6.3).
 
-Each decoder takes `[n, block_bytes]` uint8 and gives `[n, block_size]` float32. The results equal upstream's
-`dequantize_row_*` (ggml/src/ggml-quants.c) and `gguf.quants.dequantize` bit for bit.
+Each decoder reads `[n, block_bytes]` uint8 and fills `[n, block_size]` float32, both contiguous. The results
+equal upstream's `dequantize_row_*` (ggml/src/ggml-quants.c) and `gguf.quants.dequantize` bit for bit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from specli.gguf.types import QuantType
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
+Decoder = Callable[[Bytes, Floats], None]
 
 CHUNK_ELEMENTS = 1 << 18  # decoded at a time, so that the temporaries (1 MB each as float32) stay in the cache
 
@@ -24,6 +25,9 @@ IQ4_VALUES = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
 )  # levels of IQ4_NL and IQ4_XS
 MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)  # twice the E2M1 values
+
+ONE, TWO, FOUR = np.uint8(1), np.uint8(2), np.uint8(4)  # shift counts and single bits
+CRUMB, LOW, SIX_BITS = np.uint8(3), np.uint8(15), np.uint8(63)  # masks of 2, 4 and 6 bits
 
 
 def _shifts(*values: int, axis: int, ndim: int) -> Bytes:
@@ -39,72 +43,76 @@ def _half(blocks: Bytes, at: int) -> Floats:
 
 
 def _nibbles(packed: Bytes) -> Bytes:
-    """`[n, k]` bytes to `[n, 2k]` values 0…15: all low nibbles, then all high ones."""
-    return np.concatenate([packed & 15, packed >> 4], axis=1)
+    """`[…, k]` bytes to `[…, 2k]` values 0…15: all low nibbles, then all high ones."""
+    return np.concatenate([packed & LOW, packed >> FOUR], axis=-1)
 
 
 def _bits(packed: Bytes) -> Bytes:
-    """`[n, 4]` bytes of a little-endian u32 to `[n, 32]` values 0 or 1, lowest bit first."""
+    """`[n, k]` bytes to `[n, 8k]` values 0 or 1, lowest bit of the first byte first."""
     return np.unpackbits(packed, axis=1, bitorder="little")
 
 
-def _plain(dtype: str) -> Callable[[Bytes], Floats]:
-    def decode(blocks: Bytes) -> Floats:
-        return blocks.view(dtype).astype(np.float32)
+def _plain(dtype: str) -> Decoder:
+    def decode(blocks: Bytes, out: Floats) -> None:
+        out[:] = blocks.view(dtype)
 
     return decode
 
 
-def _bf16(blocks: Bytes) -> Floats:
-    return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
+def _bf16(blocks: Bytes, out: Floats) -> None:
+    np.left_shift(blocks.view("<u2"), np.uint32(16), out=out.view(np.uint32))
 
 
-def _q4_0(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).view(np.int8) - np.int8(8))
+def _q4_0(blocks: Bytes, out: Floats) -> None:
+    np.multiply(_half(blocks, 0), _nibbles(blocks[:, 2:]).view(np.int8) - np.int8(8), out=out)
 
 
-def _q4_1(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * _nibbles(blocks[:, 4:]) + _half(blocks, 2)
+def _q4_1(blocks: Bytes, out: Floats) -> None:
+    np.multiply(_half(blocks, 0), _nibbles(blocks[:, 4:]), out=out)
+    out += _half(blocks, 2)
 
 
-def _q5_0(blocks: Bytes) -> Floats:
-    q = _nibbles(blocks[:, 6:]) | _bits(blocks[:, 2:6]) << 4
-    return _half(blocks, 0) * (q.view(np.int8) - np.int8(16))
+def _q5_0(blocks: Bytes, out: Floats) -> None:
+    q = _nibbles(blocks[:, 6:]) | _bits(blocks[:, 2:6]) << FOUR
+    np.multiply(_half(blocks, 0), q.view(np.int8) - np.int8(16), out=out)
 
 
-def _q5_1(blocks: Bytes) -> Floats:
-    q = _nibbles(blocks[:, 8:]) | _bits(blocks[:, 4:8]) << 4
-    return _half(blocks, 0) * q + _half(blocks, 2)
+def _q5_1(blocks: Bytes, out: Floats) -> None:
+    q = _nibbles(blocks[:, 8:]) | _bits(blocks[:, 4:8]) << FOUR
+    np.multiply(_half(blocks, 0), q, out=out)
+    out += _half(blocks, 2)
 
 
-def _q8_0(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * blocks[:, 2:].view(np.int8)
+def _q8_0(blocks: Bytes, out: Floats) -> None:
+    np.multiply(_half(blocks, 0), blocks[:, 2:].view(np.int8), out=out)
 
 
 def _crumbs(packed: Bytes) -> Bytes:
-    """`[n, 64]` bytes to `[n, 2, 4, 32]` values 0…3: half, shift/2, byte of the half (Q2_K, Q3_K)."""
-    return packed.reshape(-1, 2, 1, 32) >> _shifts(0, 2, 4, 6, axis=2, ndim=4) & 3
+    """`[n, 64]` bytes to `[n, 2, 4, 32]` values 0…3: half, shift/2, byte of the half."""
+    crumbs: Bytes = packed.reshape(-1, 2, 1, 32) >> _shifts(0, 2, 4, 6, axis=2, ndim=4) & CRUMB
+    return crumbs
 
 
-def _q2_k(blocks: Bytes) -> Floats:
+def _q2_k(blocks: Bytes, out: Floats) -> None:
     scales = blocks[:, :16]
     q = _crumbs(blocks[:, 16:80]).reshape(-1, 16, 16)
-    factor = _half(blocks, 80) * (scales & 15)  # [n, 16]
-    offset = _half(blocks, 82) * (scales >> 4)
-    return (factor[:, :, None] * q - offset[:, :, None]).reshape(-1, 256)
+    factor = _half(blocks, 80) * (scales & LOW)  # [n, 16]
+    offset = _half(blocks, 82) * (scales >> FOUR)
+    values = out.reshape(-1, 16, 16)
+    np.multiply(factor[:, :, None], q, out=values)
+    values -= offset[:, :, None]
 
 
-def _q3_k(blocks: Bytes) -> Floats:
+def _q3_k(blocks: Bytes, out: Floats) -> None:
     packed = blocks[:, 96:108]
     low = _nibbles(packed[:, :8])  # [n, 16]
-    high = (packed[:, None, 8:] >> _shifts(0, 2, 4, 6, axis=1, ndim=3) & 3).reshape(-1, 16)
-    scales = (low | high << 4).view(np.int8) - np.int8(32)
-    bit = blocks[:, None, None, :32] >> np.arange(8, dtype=np.uint8).reshape(1, 2, 4, 1) & 1  # [n, 2, 4, 32]
-    q = (_crumbs(blocks[:, 32:96]) | bit << 2).view(np.int8) - np.int8(
-        4
-    )  # a set mask bit adds the 4 that is subtracted
+    high = (packed[:, None, 8:] >> _shifts(0, 2, 4, 6, axis=1, ndim=3) & CRUMB).reshape(-1, 16)
+    scales = (low | high << FOUR).view(np.int8) - np.int8(32)
+    bit = blocks[:, None, :32] >> _shifts(*range(8), axis=1, ndim=3) & ONE  # [n, 8, 32]
+    code = _crumbs(blocks[:, 32:96]).reshape(-1, 8, 32) | bit << TWO
+    q = code.view(np.int8) - np.int8(4)  # a set mask bit makes up for the 4
     factor = _half(blocks, 108) * scales  # [n, 16]
-    return (factor[:, :, None] * q.reshape(-1, 16, 16)).reshape(-1, 256)
+    np.multiply(factor[:, :, None], q.reshape(-1, 16, 16), out=out.reshape(-1, 16, 16))
 
 
 def unpack_scales_k(packed: Bytes) -> tuple[Bytes, Bytes]:
@@ -117,81 +125,82 @@ def unpack_scales_k(packed: Bytes) -> tuple[Bytes, Bytes]:
         Scales and minima, each `[n, 8]`, 0…63.
     """
     low, middle, last = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([low & 63, (last & 15) | (low >> 6) << 4], axis=1)
-    minima = np.concatenate([middle & 63, (last >> 4) | (middle >> 6) << 4], axis=1)
+    six = np.uint8(6)
+    scales = np.concatenate([low & SIX_BITS, (last & LOW) | (low >> six) << FOUR], axis=1)
+    minima = np.concatenate([middle & SIX_BITS, (last >> FOUR) | (middle >> six) << FOUR], axis=1)
     return scales, minima
 
 
-def _scaled_k(blocks: Bytes, q: Bytes) -> Floats:
+def _scale_k(blocks: Bytes, q: Bytes, out: Floats) -> None:
     """`[n, 8, 32]` codes to values with the header d, dmin, scales that Q4_K and Q5_K share."""
     scales, minima = unpack_scales_k(blocks[:, 4:16])
     factor = _half(blocks, 0) * scales  # [n, 8]
     offset = _half(blocks, 2) * minima
-    return (factor[:, :, None] * q - offset[:, :, None]).reshape(-1, 256)
+    values = out.reshape(-1, 8, 32)
+    np.multiply(factor[:, :, None], q, out=values)
+    values -= offset[:, :, None]
 
 
 def _nibbles_k(packed: Bytes) -> Bytes:
     """`[n, 128]` bytes to `[n, 8, 32]`: each 32 bytes give the low nibbles, then the high ones."""
-    return (packed.reshape(-1, 4, 1, 32) >> _shifts(0, 4, axis=2, ndim=4) & 15).reshape(-1, 8, 32)
+    return _nibbles(packed.reshape(-1, 4, 32)).reshape(-1, 8, 32)
 
 
-def _q4_k(blocks: Bytes) -> Floats:
-    return _scaled_k(blocks, _nibbles_k(blocks[:, 16:]))
+def _q4_k(blocks: Bytes, out: Floats) -> None:
+    _scale_k(blocks, _nibbles_k(blocks[:, 16:]), out)
 
 
-def _q5_k(blocks: Bytes) -> Floats:
-    bit = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1) & 1  # [n, 8, 32]
-    return _scaled_k(blocks, _nibbles_k(blocks[:, 48:]) | bit << 4)
+def _q5_k(blocks: Bytes, out: Floats) -> None:
+    bit = blocks[:, None, 16:48] >> _shifts(*range(8), axis=1, ndim=3) & ONE  # [n, 8, 32]
+    _scale_k(blocks, _nibbles_k(blocks[:, 48:]) | bit << FOUR, out)
 
 
-def _q6_k(blocks: Bytes) -> Floats:
-    low = blocks[:, :128].reshape(-1, 2, 1, 2, 32) >> _shifts(0, 4, axis=2, ndim=5) & 15  # half, quarter/2, quarter%2
-    q = low.reshape(-1, 2, 4, 32) | _crumbs(blocks[:, 128:192]) << 4
+def _q6_k(blocks: Bytes, out: Floats) -> None:
+    low = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)  # half, quarter, byte
+    q = (low | _crumbs(blocks[:, 128:192]) << FOUR).view(np.int8) - np.int8(32)
     factor = _half(blocks, 208) * blocks[:, 192:208].view(np.int8)  # [n, 16]
-    return (factor[:, :, None] * (q.view(np.int8) - np.int8(32)).reshape(-1, 16, 16)).reshape(-1, 256)
+    np.multiply(factor[:, :, None], q.reshape(-1, 16, 16), out=out.reshape(-1, 16, 16))
 
 
-def _iq4_nl(blocks: Bytes) -> Floats:
-    return _half(blocks, 0) * IQ4_VALUES[_nibbles(blocks[:, 2:])]
+def _iq4_nl(blocks: Bytes, out: Floats) -> None:
+    np.multiply(_half(blocks, 0), IQ4_VALUES[_nibbles(blocks[:, 2:])], out=out)
 
 
-def _iq4_xs(blocks: Bytes) -> Floats:
-    low = (blocks[:, 4:8, None] >> _shifts(0, 4, axis=2, ndim=3) & 15).reshape(-1, 8)
-    high = (blocks[:, 2:4, None] >> _shifts(0, 2, 4, 6, axis=2, ndim=3) & 3).reshape(-1, 8)
-    factor = _half(blocks, 0) * ((low | high << 4).view(np.int8) - np.int8(32))  # [n, 8]
-    packed = blocks[:, 8:].reshape(-1, 8, 16)
-    q = np.concatenate([packed & 15, packed >> 4], axis=2)  # [n, 8, 32]
-    return (factor[:, :, None] * IQ4_VALUES[q]).reshape(-1, 256)
+def _iq4_xs(blocks: Bytes, out: Floats) -> None:
+    low = (blocks[:, 4:8, None] >> _shifts(0, 4, axis=2, ndim=3) & LOW).reshape(-1, 8)
+    high = (blocks[:, 2:4, None] >> _shifts(0, 2, 4, 6, axis=2, ndim=3) & CRUMB).reshape(-1, 8)
+    factor = _half(blocks, 0) * ((low | high << FOUR).view(np.int8) - np.int8(32))  # [n, 8]
+    q = _nibbles(blocks[:, 8:].reshape(-1, 8, 16))  # [n, 8, 32]
+    np.multiply(factor[:, :, None], IQ4_VALUES[q], out=out.reshape(-1, 8, 32))
 
 
-def _mxfp4(blocks: Bytes) -> Floats:
+def _mxfp4(blocks: Bytes, out: Floats) -> None:
     scale = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
-    return scale * MXFP4_VALUES[_nibbles(blocks[:, 1:])]
+    np.multiply(scale, MXFP4_VALUES[_nibbles(blocks[:, 1:])], out=out)
 
 
-def _q1_0(blocks: Bytes) -> Floats:
-    sign = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").view(np.int8) * np.int8(2) - np.int8(1)
-    return _half(blocks, 0) * sign
+def _q1_0(blocks: Bytes, out: Floats) -> None:
+    sign = _bits(blocks[:, 2:]).view(np.int8) * np.int8(2) - np.int8(1)
+    np.multiply(_half(blocks, 0), sign, out=out)
 
 
-def _q2_0(blocks: Bytes) -> Floats:
-    q = (blocks[:, 2:, None] >> _shifts(0, 2, 4, 6, axis=2, ndim=3) & 3).reshape(-1, 64)
-    return _half(blocks, 0) * (q.view(np.int8) - np.int8(1))
+def _q2_0(blocks: Bytes, out: Floats) -> None:
+    q = (blocks[:, 2:, None] >> _shifts(0, 2, 4, 6, axis=2, ndim=3) & CRUMB).reshape(-1, 64)
+    np.multiply(_half(blocks, 0), q.view(np.int8) - np.int8(1), out=out)
 
 
-def _package(type: QuantType) -> Callable[[Bytes], Floats]:
+def _package(type: QuantType) -> Decoder:
     """The decoder of the `gguf` package, for lattice and ternary types whose tables live there."""
 
-    def decode(blocks: Bytes) -> Floats:
+    def decode(blocks: Bytes, out: Floats) -> None:
         import gguf  # 150 ms to import; only files with these types pay
 
-        values: Floats = gguf.dequantize(blocks, gguf.GGMLQuantizationType(type))
-        return values
+        out[:] = gguf.dequantize(blocks, gguf.GGMLQuantizationType(type))
 
     return decode
 
 
-DECODERS: dict[QuantType, Callable[[Bytes], Floats]] = {
+DECODERS: dict[QuantType, Decoder] = {
     QuantType.F32: _plain("<f4"),
     QuantType.F16: _plain("<f2"),
     QuantType.F64: _plain("<f8"),
@@ -257,5 +266,5 @@ def dequantise(type: QuantType, data: npt.NDArray[Any]) -> Floats:
     step = max(1, CHUNK_ELEMENTS // type.block_size)
     with np.errstate(all="ignore"):
         for start in range(0, len(blocks), step):
-            values[start : start + step] = decode(blocks[start : start + step])
+            decode(blocks[start : start + step], values[start : start + step])
     return values.reshape(n_rows, n_blocks * type.block_size)

@@ -1,7 +1,7 @@
 """Float32 to quant blocks, vectorised over blocks (target-models.md §6.4).
 
 Each encoder takes `[n, block_size]` float32 and gives `[n, block_bytes]` uint8. The rules are those of upstream's
-`quantize_row_*_ref` (ggml/src/ggml-quants.c): scales are stored as half, but codes are computed with the unrounded scale.
+`quantize_row_*_ref` (ggml/src/ggml-quants.c): scales are stored as half, codes are computed with the unrounded scale.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.errors import UnsupportedError
-from specli.gguf.decode import CHUNK_ELEMENTS, IQ4_VALUES, Bytes, Floats
+from specli.gguf.decode import CHUNK_ELEMENTS, FOUR, IQ4_VALUES, LOW, Bytes, Floats
 from specli.gguf.types import QuantType
 
 
@@ -23,27 +23,29 @@ def half_bytes(values: Floats) -> Bytes:
 
 def reciprocal(values: Floats) -> Floats:
     """1/x, and 0 where x is 0."""
-    return np.divide(np.float32(1), values, out=np.zeros_like(values), where=values != 0)
+    inverse: Floats = np.divide(np.float32(1), values, out=np.zeros(values.shape, np.float32), where=values != 0)
+    return inverse
 
 
 def _codes(values: Floats, top: int) -> Bytes:
     """Truncates to 0…top; NaN gives 0."""
-    return np.nan_to_num(values, nan=0.0).clip(0, top).astype(np.uint8)
+    codes: Bytes = np.nan_to_num(values, nan=0.0).clip(0, top).astype(np.uint8)
+    return codes
 
 
-def _extreme(x: Floats) -> Floats:
+def extreme(x: Floats) -> Floats:
     """The signed value of largest magnitude of each block, the first one on a tie: `[n, 1]`."""
     return np.take_along_axis(x, np.abs(x).argmax(axis=1, keepdims=True), axis=1)
 
 
 def _pack_nibbles(q: Bytes) -> Bytes:
     """`[n, 32]` codes 0…15 to `[n, 16]`: element j low, element 16+j high."""
-    return q[:, :16] | q[:, 16:] << 4
+    return q[:, :16] | q[:, 16:] << FOUR
 
 
 def _pack_fifth_bits(q: Bytes) -> Bytes:
     """`[n, 32]` codes 0…31 to the `[n, 4]` bytes holding bit 4 of each, first element lowest."""
-    return np.packbits(q >> 4, axis=1, bitorder="little")
+    return np.packbits(q >> FOUR, axis=1, bitorder="little")
 
 
 def _f32(x: Floats) -> Bytes:
@@ -70,7 +72,7 @@ def _q8_0(x: Floats) -> Bytes:
 
 
 def _q4_0(x: Floats) -> Bytes:
-    d = _extreme(x) / np.float32(-8)
+    d = extreme(x) / np.float32(-8)
     q = _codes(x * reciprocal(d) + np.float32(8.5), 15)
     return np.concatenate([half_bytes(d), _pack_nibbles(q)], axis=1)
 
@@ -83,23 +85,23 @@ def _q4_1(x: Floats) -> Bytes:
 
 
 def _q5_0(x: Floats) -> Bytes:
-    d = _extreme(x) / np.float32(-16)
+    d = extreme(x) / np.float32(-16)
     q = _codes(x * reciprocal(d) + np.float32(16.5), 31)
-    return np.concatenate([half_bytes(d), _pack_fifth_bits(q), _pack_nibbles(q & 15)], axis=1)
+    return np.concatenate([half_bytes(d), _pack_fifth_bits(q), _pack_nibbles(q & LOW)], axis=1)
 
 
 def _q5_1(x: Floats) -> Bytes:
     m = x.min(axis=1, keepdims=True)
     d = (x.max(axis=1, keepdims=True) - m) / np.float32(31)
     q = _codes((x - m) * reciprocal(d) + np.float32(0.5), 31)
-    return np.concatenate([half_bytes(d), half_bytes(m), _pack_fifth_bits(q), _pack_nibbles(q & 15)], axis=1)
+    return np.concatenate([half_bytes(d), half_bytes(m), _pack_fifth_bits(q), _pack_nibbles(q & LOW)], axis=1)
 
 
 _IQ4_MIDPOINTS = (IQ4_VALUES[1:] + IQ4_VALUES[:-1]) / np.float32(2)
 
 
 def _iq4_nl(x: Floats) -> Bytes:
-    d = _extreme(x) / IQ4_VALUES[0]
+    d = extreme(x) / IQ4_VALUES[0]
     q = np.searchsorted(_IQ4_MIDPOINTS, x * reciprocal(d), side="right").astype(np.uint8)  # a tie takes the upper level
     level = IQ4_VALUES[q]
     weight = x * x
