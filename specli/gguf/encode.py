@@ -35,12 +35,14 @@ def _codes(values: Floats, top: int) -> Bytes:
 
 def extreme(x: Floats) -> Floats:
     """The signed value of largest magnitude of each block, the first one on a tie: `[n, 1]`."""
-    return np.take_along_axis(x, np.abs(x).argmax(axis=1, keepdims=True), axis=1)
+    values: Floats = np.take_along_axis(x, np.abs(x).argmax(axis=1, keepdims=True), axis=1)
+    return values
 
 
 def _pack_nibbles(q: Bytes) -> Bytes:
     """`[n, 32]` codes 0…15 to `[n, 16]`: element j low, element 16+j high."""
-    return q[:, :16] | q[:, 16:] << FOUR
+    packed: Bytes = q[:, :16] | q[:, 16:] << FOUR
+    return packed
 
 
 def _pack_fifth_bits(q: Bytes) -> Bytes:

@@ -127,7 +127,7 @@ class _Shard:
         self.path = path
         self._buffer = self._map()
         self.n_bytes = len(self._buffer)
-        self._position = 0
+        self._position = 0  # of the next byte to read
         n_tensors, n_pairs = self._read_header()
         self.metadata = self._read_metadata(n_pairs)
         self.tensors = self._read_tensors(n_tensors)
@@ -252,7 +252,7 @@ class _Shard:
         if alignment & (alignment - 1) or alignment == 0:
             self._fail(f"general.alignment is {alignment}, expected a power of two")
         infos = [self._read_tensor_info(index) for index in range(n_tensors)]
-        base = _padded(self._position, alignment)
+        base = padded(self._position, alignment)
         data = np.frombuffer(self._buffer, np.uint8)
         tensors: dict[str, QuantTensor] = {}
         expected = 0
@@ -267,7 +267,7 @@ class _Shard:
             if n_bytes > rest:
                 self._fail(f"{what} at byte {base + offset} needs {n_bytes} bytes, the file ends after {rest}")
             tensors[name] = QuantTensor(name, type, shape, data[base + offset : base + offset + n_bytes])
-            expected = _padded(offset + n_bytes, alignment)
+            expected = padded(offset + n_bytes, alignment)
         return tensors
 
     def _read_tensor_info(self, index: int) -> tuple[str, QuantType, tuple[int, ...], int]:
@@ -292,6 +292,6 @@ class _Shard:
         return name, type, tuple(reversed(extents)), offset
 
 
-def _padded(n: int, alignment: int) -> int:
+def padded(n: int, alignment: int) -> int:
     """`n` rounded up to a multiple of `alignment`, a power of two."""
     return (n + alignment - 1) & -alignment
