@@ -72,10 +72,12 @@ class Drafter(Protocol):
     Attributes:
         name: The spec type, for example `ngram-mod`.
         max_draft: Most tokens it ever proposes.
+        reads_features: It needs `TargetBatch.features`.
     """
 
     name: str
     max_draft: int
+    reads_features: bool
 
     def begin(self, prompt: Sequence[int]) -> None:
         """A new request: its whole prompt has been evaluated and passed through `process`."""
@@ -95,3 +97,6 @@ class Drafter(Protocol):
         Drafters that read features are given tokens again from `length` on, whose predecessor they have seen unchanged:
         the engine keeps one token less than it could, so that cells pairing a token with its successor's stay valid.
         """
+
+    def close(self) -> None:
+        """The last call: writes what outlives the program, releases the rest."""
