@@ -1,0 +1,1 @@
+"""What several tests share: tiny model files, random quant blocks. Nothing here is downloaded or read from disk."""

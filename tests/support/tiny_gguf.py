@@ -1,0 +1,184 @@
+"""Tiny model files with random weights: complete enough that upstream loads them, made in a fraction of a second."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from specli.gguf.encode import ENCODERS
+from specli.gguf.quant import QuantType, quantise
+from specli.gguf.write import GGUFWriter
+from tests.support.blocks import random_rows
+from tests.support.tiny_vocab import VOCABS, Metadata
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What an architecture adds to the tensors of `llama` (target-models.md §3)."""
+
+    biases: bool = False  # on q, k, v
+    qk_norm: bool = False
+    post_norms: bool = False
+    metadata: tuple[tuple[str, str, object], ...] = ()  # suffix, kind, value
+
+
+ARCHITECTURES = {
+    "llama": Architecture(),
+    "qwen2": Architecture(biases=True),
+    "qwen3": Architecture(qk_norm=True),
+    "gemma3": Architecture(
+        qk_norm=True,
+        post_norms=True,
+        metadata=(
+            ("attention.sliding_window", "u32", 16),
+            ("attention.sliding_window_pattern", "u32", 2),  # layers 0, 2, … slide
+        ),
+    ),
+}
+
+
+def tiny_gguf(
+    path: Path,
+    architecture: str = "llama",
+    *,
+    seed: int = 0,
+    quant: str = "f32",
+    vocab: str = "bpe",
+    n_layer: int = 2,
+    width: int | None = None,
+    n_head: int = 4,
+    n_head_kv: int = 2,
+    head_size: int | None = None,
+    n_ff: int | None = None,
+    context: int = 512,
+    tied: bool = False,
+    metadata: Mapping[str, tuple[str, object] | None] | None = None,
+    tensors: Mapping[str, np.ndarray | None] | None = None,
+) -> Path:
+    """Writes a model file.
+
+    Args:
+        path: File to write.
+        architecture: A key of `ARCHITECTURES`.
+        seed: The weights are a function of it, the sizes and `quant`; types with an encoder share them.
+        quant: Type of every matrix, such as "q4_0" or "q4_k"; vectors are f32.
+        vocab: "bpe" or "spm".
+        n_layer: Transformer layers.
+        width: n_embd; default 64, or 256 for types with blocks of 256.
+        n_head: Query heads.
+        n_head_kv: Key/value heads.
+        head_size: Default width / n_head.
+        n_ff: Feed-forward width; default 2 · width.
+        context: Trained context length.
+        tied: Leaves out output.weight. Tied random models mostly repeat their last token.
+        metadata: Keys to add or replace with (kind, value), or to leave out with None.
+        tensors: float32 arrays in torch order to use instead of random ones, or None to leave a tensor out.
+
+    Returns:
+        `path`.
+    """
+    type = QuantType.from_label(quant)
+    width = width or max(64, type.block_size)
+    head_size = head_size or width // n_head
+    n_ff = n_ff or 2 * width
+    words = VOCABS[vocab]()
+    shapes = dict(
+        _shapes(
+            ARCHITECTURES[architecture],
+            n_layer=n_layer,
+            width=width,
+            q_width=n_head * head_size,
+            kv_width=n_head_kv * head_size,
+            head_size=head_size,
+            n_ff=n_ff,
+            n_vocab=words.size,
+            tied=tied,
+        )
+    )
+    sizes = {
+        "context_length": context,
+        "embedding_length": width,
+        "block_count": n_layer,
+        "feed_forward_length": n_ff,
+        "attention.head_count": n_head,
+        "attention.head_count_kv": n_head_kv,
+        "attention.key_length": head_size,
+        "attention.value_length": head_size,
+        "rope.dimension_count": head_size,
+        "vocab_size": words.size,
+    }
+    pairs: Metadata = {f"{architecture}.{name}": ("u32", value) for name, value in sizes.items()}
+    pairs[f"{architecture}.rope.freq_base"] = ("f32", 10000.0)
+    pairs[f"{architecture}.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
+    pairs |= {f"{architecture}.{name}": (kind, value) for name, kind, value in ARCHITECTURES[architecture].metadata}
+    pairs |= words.metadata
+    given = dict(tensors or {})
+
+    with GGUFWriter(path, architecture) as writer:
+        for key, pair in {**pairs, **(metadata or {})}.items():
+            if pair is not None:
+                writer.add(key, *pair)
+        rng = np.random.default_rng(seed)
+        for name, shape in shapes.items():
+            stored = type if len(shape) == 2 else QuantType.F32
+            made = _random(name, shape, stored, rng)  # also when replaced, so that the others stay the same
+            if name not in given:
+                writer.add_tensor(name, stored, shape, made)
+        for name, values in given.items():
+            if values is not None:
+                stored = type if values.ndim == 2 else QuantType.F32
+                rows = np.atleast_2d(values.astype(np.float32))
+                writer.add_tensor(name, stored, values.shape, quantise(stored, rows))
+    return path
+
+
+def _shapes(
+    architecture: Architecture,
+    *,
+    n_layer: int,
+    width: int,
+    q_width: int,
+    kv_width: int,
+    head_size: int,
+    n_ff: int,
+    n_vocab: int,
+    tied: bool,
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes in torch order, in file order."""
+    yield "token_embd.weight", (n_vocab, width)
+    yield "output_norm.weight", (width,)
+    if not tied:
+        yield "output.weight", (n_vocab, width)
+    for layer in range(n_layer):
+        prefix = f"blk.{layer}."
+        yield prefix + "attn_norm.weight", (width,)
+        yield prefix + "attn_q.weight", (q_width, width)
+        yield prefix + "attn_k.weight", (kv_width, width)
+        yield prefix + "attn_v.weight", (kv_width, width)
+        yield prefix + "attn_output.weight", (width, q_width)
+        if architecture.biases:
+            yield prefix + "attn_q.bias", (q_width,)
+            yield prefix + "attn_k.bias", (kv_width,)
+            yield prefix + "attn_v.bias", (kv_width,)
+        if architecture.qk_norm:
+            yield prefix + "attn_q_norm.weight", (head_size,)
+            yield prefix + "attn_k_norm.weight", (head_size,)
+        if architecture.post_norms:
+            yield prefix + "post_attention_norm.weight", (width,)
+            yield prefix + "post_ffw_norm.weight", (width,)
+        yield prefix + "ffn_norm.weight", (width,)
+        yield prefix + "ffn_gate.weight", (n_ff, width)
+        yield prefix + "ffn_up.weight", (n_ff, width)
+        yield prefix + "ffn_down.weight", (width, n_ff)
+
+
+def _random(name: str, shape: tuple[int, ...], type: QuantType, rng: np.random.Generator) -> np.ndarray:
+    """Stored rows. The spreads make attention matter and leave clear gaps between the best logits."""
+    if len(shape) == 1:
+        centre, std = (1.0, 0.1) if name.endswith("norm.weight") else (0.0, 0.1)
+        return quantise(QuantType.F32, rng.normal(centre, std, (1, *shape)).astype(np.float32))
+    std = 0.5 if name == "token_embd.weight" else 2.0 / np.sqrt(shape[1])
+    if type in ENCODERS:
+        return quantise(type, rng.normal(0, std, shape).astype(np.float32))
+    return random_rows(type, *shape, rng, std=float(std))
