@@ -18,7 +18,12 @@ DEFAULT_SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p"
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """Target sampling, one field per llama.cpp option. A temperature of 0 or less is greedy."""
+    """Target sampling, one field per llama.cpp option. A temperature of 0 or less is greedy.
+
+    Attributes:
+        explicit: Names of the fields the user set; the model's own sampling defaults (`general.sampling.*`, cli.md
+            §3.6) replace the others only.
+    """
 
     samplers: tuple[str, ...] = DEFAULT_SAMPLERS
     seed: int = RANDOM_SEED
@@ -51,6 +56,7 @@ class SamplingConfig:
     grammar: str | None = None
     json_schema: str | None = None
     min_keep: int = 0
+    explicit: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class ModelLoadConfig:
         type_k: Cache type of keys, by GGUF name in lower case.
         type_v: Cache type of values.
         threads: Its threads.
+        n_gpu_layers: Layers on the GPU; -1 = automatic, -2 = all, 0 = none (the CPU runs the model).
     """
 
     path: Path
@@ -74,6 +81,7 @@ class ModelLoadConfig:
     type_k: str = "f16"
     type_v: str = "f16"
     threads: ThreadConfig = field(default_factory=ThreadConfig)
+    n_gpu_layers: int = -1
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,7 @@ class RunConfig:
         speculation: Drafters.
         n_ctx: Context size in tokens; 0 = the model's trained context.
         n_batch: Most tokens per forward of a prompt (`-ub`; larger `-b` only bounds it).
+        chat_template: Template text or built-in name used instead of the model's, or None.
     """
 
     target: ModelLoadConfig
@@ -93,6 +102,7 @@ class RunConfig:
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     n_ctx: int = 0
     n_batch: int = 512
+    chat_template: str | None = None
 
 
 @dataclass(frozen=True)
