@@ -1,0 +1,95 @@
+"""Which kernels run a model: `open_executor` picks an executor by device and says why.
+
+| kernels | module | where |
+|---|---|---|
+| `cpu` | `specli.kernels.cpu` | native library, CPU |
+| `triton` | `specli.kernels.triton` | CUDA |
+| `reference` | `specli.kernels.reference` | plain torch, any device |
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from specli.errors import ResourceError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from specli.kernels.ops import Executor
+    from specli.kernels.threads import ThreadConfig
+
+KERNELS = ("auto", "reference", "cpu", "triton")
+
+# Fast kernels by device type: name, module, class. The class takes (device, threads=, exact=) and raises ResourceError
+# when it cannot run here (library not built, CPU too old).
+_FAST = {
+    "cpu": ("cpu", "specli.kernels.cpu.executor", "CpuExecutor"),
+    "cuda": ("triton", "specli.kernels.triton.executor", "TritonExecutor"),
+}
+
+
+def open_executor(
+    device: str, *, kernels: str = "auto", threads: ThreadConfig | None = None, exact: bool = False
+) -> Executor:
+    """The executor for one model.
+
+    Args:
+        device: `cpu`, `cuda:0`, … or `auto`: the first CUDA device if there are kernels for it, else the CPU.
+        kernels: One of `KERNELS`. `auto` takes the device's fast kernels and, where they cannot run, the reference,
+            whose `describe` gives the reason.
+        threads: Its threads; None = defaults.
+        exact: float32 activations in the native kernels (debugging).
+
+    Raises:
+        UsageError: Unknown kernels or device, or kernels that do not run on this device.
+        ResourceError: The device, or the kernels asked for by name, are missing.
+    """
+    from specli.kernels.reference import ReferenceExecutor
+
+    if kernels not in KERNELS:
+        raise UsageError(f"unknown kernels {kernels!r}, expected one of {', '.join(KERNELS)}")
+    where = _device(device)
+    if kernels == "reference":
+        return ReferenceExecutor(where, threads=threads)
+    fast = _FAST.get(where.type)
+    if kernels != "auto" and (fast is None or kernels != fast[0]):
+        raise UsageError(f"{kernels} kernels do not run on device {where}")
+    if fast is None:
+        return ReferenceExecutor(where, threads=threads, reason=f"no other kernels for device {where}")
+    try:
+        return _open_fast(fast, where, threads, exact)
+    except ResourceError as error:
+        if kernels != "auto":
+            raise
+        return ReferenceExecutor(where, threads=threads, reason=str(error))
+
+
+def _open_fast(fast: tuple[str, str, str], device: torch.device, threads: ThreadConfig | None, exact: bool) -> Executor:
+    name, module, class_name = fast
+    if not _is_installed(module):
+        raise ResourceError(f"{name} kernels are not installed")
+    executor: Executor = getattr(import_module(module), class_name)(device, threads=threads, exact=exact)
+    return executor
+
+
+def _is_installed(module: str) -> bool:
+    package = module.rpartition(".")[0]
+    return find_spec(package) is not None and find_spec(module) is not None
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    if name == "auto":
+        has_kernels = torch.cuda.is_available() and _is_installed(_FAST["cuda"][1])
+        return torch.device("cuda:0" if has_kernels else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"unknown device {name!r}, expected auto, cpu or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ResourceError(f"device {name}: not found, {torch.cuda.device_count()} CUDA devices are there")
+    return device

@@ -1,0 +1,52 @@
+"""Target architectures and how to load them. A family's module is imported when a file asks for it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from specli.errors import IncompatibleError, UnsupportedError
+
+if TYPE_CHECKING:
+    from specli.gguf.file import GGUFFile
+    from specli.kernels.ops import Executor
+    from specli.models.base import Model, ModelOptions
+
+# general.architecture -> module below specli.models, class
+ARCHITECTURES: dict[str, tuple[str, str]] = {
+    "gemma3": ("gemma3", "Gemma3"),
+    "llama": ("llama", "Llama"),
+    "qwen2": ("qwen2", "Qwen2"),
+    "qwen3": ("qwen3", "Qwen3"),
+}
+DRAFT_ARCHITECTURES = frozenset({"dflash", "eagle3", "gemma4-assistant"})
+
+
+def model_class(file: GGUFFile) -> type[Model]:
+    """The class that implements the file's architecture.
+
+    Raises:
+        IncompatibleError: The file is a drafter.
+        UnsupportedError: No family has this architecture.
+    """
+    architecture = file.architecture
+    if architecture in DRAFT_ARCHITECTURES:
+        raise IncompatibleError(
+            f"{file.path}: architecture {architecture} is a drafter, not a target", hint="this is a drafter; use -md"
+        )
+    entry = ARCHITECTURES.get(architecture)
+    if entry is None:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise UnsupportedError(f"{file.path}: unknown architecture {architecture!r}, expected one of {known}")
+    module, name = entry
+    found: type[Model] = getattr(import_module(f"specli.models.{module}"), name)
+    return found
+
+
+def load_model(file: GGUFFile, executor: Executor, options: ModelOptions) -> Model:
+    """Builds the model of a file: metadata and tensor table are checked first, then weights are read.
+
+    Raises:
+        SpecliError: See `model_class` and `Model`.
+    """
+    return model_class(file)(file, executor, options)

@@ -1,0 +1,287 @@
+"""Plain torch on any device, one row at a time: the definition of a correct result.
+
+Batch invariance by construction: whatever sums or calls a transcendental function is computed for one row, on freshly
+allocated (so equally aligned) storage whose shape depends on that row only. Operations that merely move elements or
+round each of them once (IEEE add, subtract, multiply) run on all rows together, which cannot change a bit.
+
+Weights are dequantised to float32 when taken; quantised caches go through `specli.gguf.quant`.
+"""
+
+# ruff: noqa: D102 - operations are documented where they are declared, in ops.py
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from specli.gguf.quant import QuantTensor, QuantType, dequantise, quantise
+from specli.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    Buffer,
+    Executor,
+    Extent,
+    KVLayer,
+    Ops,
+    Program,
+    RopeTable,
+    Weight,
+)
+from specli.kernels.threads import ThreadConfig
+
+_FLOAT_TYPES = {QuantType.F32: torch.float32, QuantType.F16: torch.float16, QuantType.BF16: torch.bfloat16}
+
+_ACTIVATIONS: dict[Activation, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    Activation.SILU: lambda g, u: F.silu(g) * u,
+    Activation.GELU: lambda g, u: F.gelu(g, approximate="tanh") * u,
+    Activation.SWIGLU_OAI: lambda g, u: (
+        g.clamp(max=7) * torch.sigmoid(1.702 * g.clamp(max=7)) * (u.clamp(min=-7, max=7) + 1)
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceWeight:
+    """A matrix or a stack of matrices, dequantised.
+
+    Attributes:
+        name: GGUF tensor name.
+        type: The quant type of the file.
+        matrix: float32 of the tensor's shape.
+    """
+
+    name: str
+    type: QuantType
+    matrix: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Torch order."""
+        return tuple(self.matrix.shape)
+
+
+def _matrix(weight: Weight) -> torch.Tensor:
+    assert isinstance(weight, ReferenceWeight), "a weight of another executor"
+    return weight.matrix
+
+
+def _normalised(row: torch.Tensor, group: int, eps: float) -> torch.Tensor:
+    """Each run of `group` elements divided by its root mean square (summed in float64, as upstream does)."""
+    runs = row.reshape(-1, group)
+    factor = torch.rsqrt(runs.double().square().mean(dim=1, keepdim=True) + eps)
+    return runs * factor.float()  # [n_runs, group]
+
+
+def _encode(type: QuantType, rows: torch.Tensor) -> torch.Tensor:
+    """`[n, head_size]` float32 to `[n, row_bytes]` uint8."""
+    dtype = _FLOAT_TYPES.get(type)
+    if dtype is not None:
+        return rows.to(dtype).contiguous().view(torch.uint8)
+    return torch.from_numpy(quantise(type, rows.cpu().numpy())).to(rows.device)
+
+
+def _decode(type: QuantType, cells: torch.Tensor) -> torch.Tensor:
+    """`[n_heads, n, row_bytes]` uint8 to `[n_heads, n, head_size]` float32, newly allocated."""
+    dtype = _FLOAT_TYPES.get(type)
+    if dtype is not None:
+        return cells.view(dtype).to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    n_heads, n, row_bytes = cells.shape
+    values = dequantise(type, cells.cpu().numpy().reshape(n_heads * n, row_bytes))
+    return torch.from_numpy(values).view(n_heads, n, -1).to(cells.device)
+
+
+class ReferenceOps(Ops):
+    """The operations, executed at once. `counts` holds the live rows per extent of the current run."""
+
+    def __init__(self) -> None:
+        self.counts = {Extent.TOKENS: 0, Extent.OUTPUTS: 0, Extent.ONE: 1}
+
+    def _live(self, buffer: Buffer) -> torch.Tensor:
+        return buffer.data[: self.counts[buffer.extent]]
+
+    def embed(self, out: Buffer, table: Weight, ids: Buffer, *, scale: float = 1.0) -> None:
+        self._live(out).copy_(_matrix(table)[self._live(ids)[:, 0].long()] * scale)
+
+    def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
+        group = x.width if weight is None else weight.shape[0]
+        for to, row in zip(self._live(out), self._live(x), strict=True):
+            runs = _normalised(row.clone(), group, eps)
+            to.copy_((runs if weight is None else runs * weight).view(-1))
+
+    def rms_norm_heads(self, out: Buffer, x: Buffer, *, head_size: int, eps: float) -> None:
+        for to, row in zip(self._live(out), self._live(x), strict=True):
+            to.copy_(_normalised(row.clone(), head_size, eps).view(-1))
+
+    def linear(
+        self,
+        outs: Sequence[Buffer],
+        x: Buffer,
+        weights: Sequence[Weight],
+        *,
+        biases: Sequence[torch.Tensor | None] | None = None,
+        accumulate: bool = False,
+    ) -> None:
+        for out, weight, bias in zip(outs, weights, biases or [None] * len(outs), strict=True):
+            matrix = _matrix(weight)
+            for to, row in zip(self._live(out), self._live(x), strict=True):
+                product = torch.mv(matrix, row.clone())
+                if bias is not None:
+                    product += bias
+                to.copy_(to + product if accumulate else product)
+
+    def gated_linear(
+        self,
+        out: Buffer,
+        x: Buffer,
+        gate: Weight,
+        up: Weight,
+        activation: Activation,
+        *,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+    ) -> None:
+        join = _ACTIVATIONS[activation]
+        for to, strided in zip(self._live(out), self._live(x), strict=True):
+            row = strided.clone()
+            g, u = torch.mv(_matrix(gate), row), torch.mv(_matrix(up), row)
+            to.copy_(join(g if gate_bias is None else g + gate_bias, u if up_bias is None else u + up_bias))
+
+    def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
+        rows = self._live(x)
+        at = self._live(positions)[:, 0].long()
+        cos, sin = table.cos[at, None], table.sin[at, None]  # [T, 1, n_rot/2]
+        heads = rows.view(len(rows), -1, head_size)[..., : table.n_rot]  # [T, n_heads, n_rot]
+        half = table.n_rot // 2
+        pairs = (heads[..., 0::2], heads[..., 1::2]) if table.interleaved else (heads[..., :half], heads[..., half:])
+        a, b = (part.clone() for part in pairs)
+        pairs[0].copy_(a * cos - b * sin)
+        pairs[1].copy_(a * sin + b * cos)
+
+    def rotate(self, x: Buffer, *, block: int) -> None:
+        rows = self._live(x)
+        values = rows.clone()
+        half = 1
+        while half < block:  # butterflies of the fast transform, Sylvester order
+            a, b = values.view(len(rows), -1, 2, half).unbind(2)
+            values = torch.stack([a + b, a - b], dim=2)
+            half *= 2
+        rows.copy_(values.view(len(rows), -1) * block**-0.5)
+
+    def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
+        at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
+        for (slot, position), key, value in zip(at, self._live(k), self._live(v), strict=True):
+            layer.k[slot, :, position] = _encode(layer.type_k, key.reshape(-1, layer.head_size_k))
+            layer.v[slot, :, position] = _encode(layer.type_v, value.reshape(-1, layer.head_size_v))
+
+    def attention(
+        self,
+        out: Buffer,
+        q: Buffer,
+        layer: KVLayer,
+        positions: Buffer,
+        slots: Buffer,
+        spec: AttentionSpec,
+        *,
+        ends: Buffer | None = None,
+    ) -> None:
+        at = self._live(positions)[:, 0].tolist()
+        until = [position + 1 for position in at] if ends is None else self._live(ends)[:, 0].tolist()
+        in_slot = self._live(slots)[:, 0].tolist()
+        rows = zip(self._live(out), self._live(q), in_slot, at, until, strict=True)
+        for to, query, slot, position, end in rows:
+            start = max(0, position - spec.window + 1) if spec.window else 0
+            keys = _decode(layer.type_k, layer.k[slot, :, start:end])  # [n_kv_heads, n, head_size_k]
+            values = _decode(layer.type_v, layer.v[slot, :, start:end])
+            heads = query.clone().view(layer.n_kv_heads, -1, layer.head_size_k)  # [n_kv_heads, group, head_size_k]
+            scores = torch.bmm(heads, keys.transpose(1, 2)) * spec.scale  # [n_kv_heads, group, n]
+            if spec.softcap > 0:
+                scores = spec.softcap * torch.tanh(scores / spec.softcap)
+            if spec.sinks is not None:
+                scores = torch.cat([scores, spec.sinks.view(layer.n_kv_heads, -1, 1)], dim=2)
+            weights = torch.softmax(scores, dim=2)[..., : end - start].contiguous()
+            to.copy_(torch.bmm(weights, values).view(-1))
+
+    def add(self, out: Buffer, x: Buffer) -> None:
+        self._live(out).add_(self._live(x))
+
+    def add_row(self, out: Buffer, row: torch.Tensor) -> None:
+        self._live(out).add_(row)
+
+    def multiply(self, out: Buffer, x: Buffer) -> None:
+        self._live(out).mul_(self._live(x))
+
+    def scale(self, out: Buffer, factor: float) -> None:
+        self._live(out).mul_(factor)
+
+    def sigmoid(self, out: Buffer) -> None:
+        for row in self._live(out):
+            row.copy_(torch.sigmoid(row.clone()))
+
+    def softcap(self, out: Buffer, cap: float) -> None:
+        for row in self._live(out):
+            row.copy_(cap * torch.tanh(row / cap))
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        self._live(out).copy_(self._live(x))
+
+    def gather(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
+        self._live(out).copy_(x.data[self._live(rows)[:, 0].long()])
+
+    def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
+        best = torch.sort(self._live(x), dim=1, descending=True, stable=True)
+        self._live(values).copy_(best.values[:, : ids.width])
+        self._live(ids).copy_(best.indices[:, : ids.width])
+
+    def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
+        self._live(out).copy_(table[self._live(ids).long()])
+
+
+class ReferenceProgram(Program):
+    """A trace that is called anew in every run."""
+
+    def __init__(self, trace: Callable[[Ops], None], n_threads: int | None) -> None:
+        self._trace = trace
+        self._n_threads = n_threads
+        self._ops = ReferenceOps()
+
+    def run(self, tokens: int, outputs: int = 0) -> None:
+        # One thread count for every row count: how a product is divided among threads may decide its last bit.
+        if self._n_threads is not None and torch.get_num_threads() != self._n_threads:
+            torch.set_num_threads(self._n_threads)
+        self._ops.counts[Extent.TOKENS] = tokens
+        self._ops.counts[Extent.OUTPUTS] = outputs
+        with torch.inference_mode():
+            self._trace(self._ops)
+
+
+class ReferenceExecutor(Executor):
+    """Runs traces call by call in torch.
+
+    Args:
+        device: Any torch device.
+        threads: Only `n_threads` counts, for all row counts; ≤ 0 or None leaves torch's own number.
+        reason: Why this executor and not a faster one; shown by `describe`.
+    """
+
+    name = "reference"
+
+    def __init__(
+        self, device: str | torch.device = "cpu", *, threads: ThreadConfig | None = None, reason: str = "requested"
+    ) -> None:
+        self.device = torch.device(device)
+        self._reason = reason
+        n_threads = threads.n_threads if threads is not None else None
+        self._n_threads = n_threads if n_threads is not None and n_threads > 0 else None
+
+    def weight(self, tensor: QuantTensor) -> ReferenceWeight:
+        return ReferenceWeight(tensor.name, tensor.type, torch.from_numpy(tensor.dequantise()).to(self.device))
+
+    def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
+        return ReferenceProgram(trace, self._n_threads)
+
+    def describe(self) -> str:
+        n_threads = self._n_threads or torch.get_num_threads()
+        return f"reference kernels (torch {torch.__version__}, {self.device}, {n_threads} threads): {self._reason}"

@@ -1,0 +1,249 @@
+"""What all target models share: loading, buffers, the trace around the layers, one forward.
+
+A family (`llama.py`, …) says how its configuration is read and what a layer is made of; everything else is here. The
+trace is written once as operations on buffers that are allocated at construction, and compiled by the executor.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specli.errors import IncompatibleError, UnsupportedError
+from specli.gguf.file import GGUFFile
+from specli.gguf.quant import QuantType
+from specli.kernels.ops import Buffer, Executor, Extent, Ops, RopeTable, Weight
+from specli.models.cache import KVCache
+from specli.models.config import ModelConfig, RopeConfig
+from specli.models.layers import Layer, RMSNorm, Rows, Scratch
+from specli.models.rope import rope_table
+from specli.models.tensors import Need, Tensors, Vector, value_of
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is set up; fixed for its life.
+
+    Attributes:
+        capacity: Cache cells per slot, tokens.
+        n_slots: Sequences.
+        type_k: Cache type of keys.
+        type_v: Cache type of values.
+        taps: Boundaries whose hidden state is captured: k = what enters layer k, N = what leaves the last one.
+        nextn: Capture the hidden state that MTP heads read.
+        max_tokens: Most tokens per forward.
+        max_outputs: Most rows with logits per forward.
+    """
+
+    capacity: int
+    n_slots: int = 1
+    type_k: QuantType = QuantType.F16
+    type_v: QuantType = QuantType.F16
+    taps: tuple[int, ...] = ()
+    nextn: bool = False
+    max_tokens: int = 128
+    max_outputs: int = 128
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardOutput:
+    """Results of one forward; views that the next forward overwrites.
+
+    Attributes:
+        logits: `[N, V]` float32, one row per wanted output.
+        features: `"layers"`: `[T, n_taps·D]`, taps side by side in the order of `ModelOptions.taps`; `"nextn"`:
+            `[T, D]`. Only those asked for.
+    """
+
+    logits: torch.Tensor
+    features: dict[str, Buffer] = field(default_factory=dict)
+
+
+class Model(ABC):
+    """A target model, or a plain draft model.
+
+    Args:
+        file: The open GGUF file.
+        executor: Runs it.
+        options: Sizes, cache types, captured states.
+
+    Attributes:
+        config: Shape and constants.
+        options: As given.
+        executor: As given.
+        cache: Keys and values; `forward` appends, the engine truncates.
+
+    Raises:
+        FormatError: Metadata or tensors do not fit the architecture; found before weights are read.
+        UnsupportedError: A variant of the architecture that is not implemented.
+        IncompatibleError: Taps beyond the last layer, or a cache type that the heads do not allow.
+    """
+
+    rope_factors: Need = "no"  # whether the family reads rope_freqs.weight
+    output_bias: Need = "no"  # whether the head may have a bias
+
+    def __init__(self, file: GGUFFile, executor: Executor, options: ModelOptions) -> None:
+        self.config = config = self.configure(file)
+        self.options = options
+        self.executor = executor
+        if not config.is_causal:
+            raise UnsupportedError(f"{file.path}: attention is not causal, so the model cannot generate text")
+        for tap in options.taps:
+            if not 0 <= tap <= config.n_layers:
+                raise IncompatibleError(f"{file.path}: no hidden state {tap}, the model has 0 to {config.n_layers}")
+
+        tensors = Tensors(file)
+        embedding = (config.n_vocab, config.n_embd)
+        self._token_embd = tensors.matrix("token_embd.weight", embedding)
+        self._layers = [self.layer(tensors, index) for index in range(config.n_layers)]
+        self._output_norm = RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
+        self._output = tensors.matrix("output.weight", embedding, "optional") or self._token_embd  # absent: tied
+        self._output_bias = tensors.vector("output.bias", config.n_vocab, self.output_bias)
+        rope_factors = self._claim_rope_factors(tensors)
+        for index in range(config.n_layers, len(config.layers)):
+            tensors.skip(f"blk.{index}.")  # MTP layers belong to their drafter
+        tensors.check()
+        tensors.load(executor)
+
+        self.cache = KVCache(
+            executor,
+            config.layers[: config.n_layers],
+            n_slots=options.n_slots,
+            capacity=options.capacity,
+            type_k=options.type_k,
+            type_v=options.type_v,
+        )
+        self._ropes = self._rope_tables(value_of(rope_factors))
+        self._allocate()
+        self._program = executor.compile(self._trace)
+
+    @classmethod
+    @abstractmethod
+    def configure(cls, file: GGUFFile) -> ModelConfig:
+        """The configuration of a file of this family."""
+
+    @abstractmethod
+    def layer(self, tensors: Tensors, index: int) -> Layer:
+        """Claims the tensors of layer `index` and puts the layer together."""
+
+    @property
+    def token_embd(self) -> Weight:
+        """`(V, D)`, the embedding table; draft networks may borrow it."""
+        return self._token_embd.value
+
+    @property
+    def output(self) -> Weight:
+        """`(V, D)`, the head; the embedding table where they are tied."""
+        return self._output.value
+
+    def forward(self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints) -> ForwardOutput:
+        """Evaluates a flat batch of tokens and appends them to the cache.
+
+        Args:
+            tokens: `[T]` ids, 1 ≤ T ≤ max_tokens.
+            positions: `[T]`, below the cache's capacity; every earlier position of the slot has been evaluated, or is
+                in this batch before it.
+            slots: `[T]` cache slots.
+            outputs: `[N]` rows whose logits are wanted, 0 ≤ N ≤ max_outputs.
+
+        Returns:
+            Logits and captured states. Bit for bit the same for a token whatever else the batch holds.
+        """
+        n_tokens, n_outputs = len(tokens), len(outputs)
+        assert 1 <= n_tokens <= self.options.max_tokens
+        assert n_outputs <= self.options.max_outputs
+        assert _within(tokens, self.config.n_vocab)
+        assert _within(positions, self.options.capacity)
+        assert _within(slots, self.options.n_slots)
+        assert _within(outputs, n_tokens)
+        _fill(self._tokens, tokens)
+        _fill(self._rows.positions, positions)
+        _fill(self._rows.slots, slots)
+        _fill(self._outputs, outputs)
+        self._program.run(n_tokens, n_outputs)
+        self.cache.written(positions, slots)
+        return ForwardOutput(self._logits.data[:n_outputs], self._features)
+
+    def close(self) -> None:
+        """Releases the executor's threads and native memory."""
+        self.executor.close()
+
+    def _claim_rope_factors(self, tensors: Tensors) -> Vector | None:
+        rope = self.config.layers[0].rope
+        if rope.scaling != "longrope":
+            return tensors.vector("rope_freqs.weight", rope.n_rot // 2, self.rope_factors)
+        which = "long" if self.options.capacity > rope.n_ctx_original else "short"
+        factors = tensors.vector(f"rope_factors_{which}.weight", rope.n_rot // 2)
+        tensors.skip("rope_factors_")
+        return factors
+
+    def _rope_tables(self, factors: torch.Tensor | None) -> list[RopeTable]:
+        """One table per layer; layers with equal angles share it."""
+        ropes = [layer.rope for layer in self.config.layers]
+        tables: dict[RopeConfig, RopeTable] = {}
+        for rope in ropes:
+            if rope not in tables:
+                applied = factors if rope.uses_factors else None
+                tables[rope] = rope_table(rope, self.options.capacity, self.executor.device, factors=applied)
+        return [tables[rope] for rope in ropes]
+
+    def _allocate(self) -> None:
+        options, width = self.options, self.config.n_embd
+        new = self.executor.buffer
+        self._tokens = new(options.max_tokens, 1, Extent.TOKENS, torch.int32)
+        self._rows = Rows(
+            positions=new(options.max_tokens, 1, Extent.TOKENS, torch.int32),
+            slots=new(options.max_tokens, 1, Extent.TOKENS, torch.int32),
+            scratch=Scratch(self.executor, options.max_tokens, Extent.TOKENS),
+        )
+        self._outputs = new(options.max_outputs, 1, Extent.OUTPUTS, torch.int32)
+        self._x = new(options.max_tokens, width, Extent.TOKENS)  # residual stream
+        self._last = new(options.max_outputs, width, Extent.OUTPUTS)  # its rows that get logits
+        self._logits = new(options.max_outputs, self.config.n_vocab, Extent.OUTPUTS)
+        self._features: dict[str, Buffer] = {}
+        if options.taps:
+            self._features["layers"] = new(options.max_tokens, len(options.taps) * width, Extent.TOKENS)
+        if options.nextn:
+            self._features["nextn"] = new(options.max_tokens, width, Extent.TOKENS)
+
+    def _trace(self, ops: Ops) -> None:
+        ops.embed(self._x, self._token_embd.value, self._tokens, scale=self.config.embedding_scale)
+        for index, layer in enumerate(self._layers):
+            self._tap(ops, index)
+            layer.trace(ops, self._x, self._rows, self.cache.layers[index], self._ropes[index])
+        self._tap(ops, self.config.n_layers)
+        self._trace_head(ops)
+
+    def _tap(self, ops: Ops, boundary: int) -> None:
+        width = self.config.n_embd
+        for column, tap in enumerate(self.options.taps):
+            if tap == boundary:
+                ops.copy(self._features["layers"].columns(column * width, (column + 1) * width), self._x)
+
+    def _trace_head(self, ops: Ops) -> None:
+        nextn = self._features.get("nextn")
+        if nextn is not None and self.config.nextn_is_normed:
+            self._output_norm.trace(ops, nextn, self._x)
+            ops.gather(self._last, nextn, self._outputs)
+        else:
+            if nextn is not None:
+                ops.copy(nextn, self._x)
+            ops.gather(self._last, self._x, self._outputs)
+            self._output_norm.trace(ops, self._last, self._last)
+        ops.linear([self._logits], self._last, [self._output.value], biases=[value_of(self._output_bias)])
+        if self.config.logit_softcap > 0:
+            ops.softcap(self._logits, self.config.logit_softcap)
+
+
+def _within(values: Ints, limit: int) -> bool:
+    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < limit)
+
+
+def _fill(buffer: Buffer, values: Ints) -> None:
+    buffer.data[: len(values), 0] = torch.from_numpy(values)

@@ -1,0 +1,133 @@
+"""Keys and values of the tokens a model has seen, per slot (target-models.md §5).
+
+The cell of a token is its position in its slot. A forward writes cells; nothing is ever moved or cleared: a cell counts
+only while its position is below the slot's length, so cutting a sequence short costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specli.errors import IncompatibleError
+from specli.gguf.quant import QuantType
+from specli.kernels.ops import Executor, KVLayer
+from specli.models.config import LayerConfig
+
+CACHE_TYPES = (
+    QuantType.F32,
+    QuantType.F16,
+    QuantType.BF16,
+    QuantType.Q8_0,
+    QuantType.Q4_0,
+    QuantType.Q4_1,
+    QuantType.IQ4_NL,
+    QuantType.Q5_0,
+    QuantType.Q5_1,
+)
+_ROTATION = 64  # elements; order of the smallest Walsh-Hadamard matrix, and the one for values
+
+
+@dataclass(frozen=True, eq=False)
+class CacheLayer:
+    """One layer's storage and how its rows are turned before they are quantised (target-models.md §5.2).
+
+    Attributes:
+        kv: Keys and values.
+        rotation_k: Block size of the Hadamard rotation of queries and keys; 0 = none.
+        rotation_v: The same for values and for the attention output.
+    """
+
+    kv: KVLayer
+    rotation_k: int = 0
+    rotation_v: int = 0
+
+
+class KVCache:
+    """The cache layers of one network.
+
+    Args:
+        executor: Allocates the storage.
+        layers: Sizes, one record per layer that has a cache.
+        n_slots: Sequences.
+        capacity: Cells per slot.
+        type_k: Storage of keys, one of `CACHE_TYPES`.
+        type_v: Storage of values.
+
+    Attributes:
+        layers: One `CacheLayer` per record.
+        n_slots: Sequences.
+        capacity: Cells per slot.
+
+    Raises:
+        IncompatibleError: A type that caches do not have, or a head that is not a whole number of quant blocks.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        layers: Sequence[LayerConfig],
+        *,
+        n_slots: int,
+        capacity: int,
+        type_k: QuantType,
+        type_v: QuantType,
+    ) -> None:
+        for type in (type_k, type_v):
+            if type not in CACHE_TYPES:
+                known = ", ".join(t.label for t in CACHE_TYPES)
+                raise IncompatibleError(f"cache type {type.label} does not exist, expected one of {known}")
+        for layer in layers:
+            for size, type in ((layer.head_size_k, type_k), (layer.head_size_v, type_v)):
+                if size % type.block_size:
+                    raise IncompatibleError(
+                        f"cache type {type.label} needs head sizes in multiples of {type.block_size}, found {size}"
+                    )
+        self.n_slots = n_slots
+        self.capacity = capacity
+        self.layers = [
+            CacheLayer(
+                executor.kv_layer(
+                    n_slots, layer.n_kv_heads, capacity, layer.head_size_k, layer.head_size_v, type_k, type_v
+                ),
+                rotation_k=_rotation_k(layer, layers) if type_k.block_size > 1 else 0,
+                rotation_v=_ROTATION if type_v.block_size > 1 and layer.head_size_v % _ROTATION == 0 else 0,
+            )
+            for layer in layers
+        ]
+        self._lengths = [0] * n_slots
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values."""
+        return sum(layer.kv.k.nbytes + layer.kv.v.nbytes for layer in self.layers)
+
+    def length(self, slot: int = 0) -> int:
+        """Tokens of the slot's sequence."""
+        return self._lengths[slot]
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forgets the slot's tokens from position `length` on."""
+        assert 0 <= length <= self._lengths[slot], f"cannot cut {self._lengths[slot]} tokens to {length}"
+        self._lengths[slot] = length
+
+    def written(self, positions: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
+        """Notes that a forward wrote the cells `(slots[t], positions[t])`."""
+        for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
+            self._lengths[slot] = max(self._lengths[slot], position + 1)
+
+
+def _rotation_k(layer: LayerConfig, layers: Sequence[LayerConfig]) -> int:
+    """The largest 64·2^j that divides the key head size; 0 when the layers of its kind differ in that size.
+
+    Sliding and full layers have caches of their own upstream, which decide separately. Examples: 64 → 64, 96 → 0,
+    192 → 64, 256 → 256.
+    """
+    sizes = {other.head_size_k for other in layers if bool(other.window) == bool(layer.window)}
+    size = layer.head_size_k
+    if len(sizes) > 1 or size % _ROTATION:
+        return 0
+    return size & -size

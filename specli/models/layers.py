@@ -1,0 +1,313 @@
+"""The parts networks are made of, for targets and draft networks alike.
+
+A part claims its tensors on construction and, later, issues operations: `trace` is called while an executor compiles.
+Parts hold weights only. The rows they work on (`Rows`), the cache and the rotary table are arguments, so the same
+weights serve several programs: prompt batches, single draft steps, injected context.
+
+Tensor names are GGUF's; shapes in comments are torch order, T rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specli.kernels.ops import Activation, AttentionSpec, Buffer, Executor, Extent, Ops, RopeTable
+from specli.models.cache import CacheLayer
+from specli.models.config import LayerConfig
+from specli.models.tensors import Need, Tensors, Vector, value_of
+
+
+class Scratch:
+    """Intermediate buffers that the layers of a network share: one per name and width.
+
+    Args:
+        executor: Allocates them.
+        rows: Rows of every buffer.
+        extent: How many of them are live.
+    """
+
+    def __init__(self, executor: Executor, rows: int, extent: Extent) -> None:
+        self._executor = executor
+        self._rows = rows
+        self._extent = extent
+        self._buffers: dict[tuple[str, int], Buffer] = {}
+
+    def buffer(self, name: str, width: int) -> Buffer:
+        """The buffer of this name and width, allocated when first asked for; its contents do not last."""
+        key = name, width
+        if key not in self._buffers:
+            self._buffers[key] = self._executor.buffer(self._rows, width, self._extent)
+        return self._buffers[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows a trace works on.
+
+    Attributes:
+        positions: `[T, 1]` int32, position of each row in its slot.
+        slots: `[T, 1]` int32, cache slot of each row.
+        scratch: Intermediate buffers with the same rows.
+        ends: `[T, 1]` int32, first cell a row does not see; None = causal (position + 1).
+    """
+
+    positions: Buffer
+    slots: Buffer
+    scratch: Scratch
+    ends: Buffer | None = None
+
+
+class RMSNorm:
+    """`x / rms(x) ⊙ weight`.
+
+    Args:
+        tensors: Claims.
+        name: Tensor name with suffix.
+        size: Elements normalised together: the width, or a head.
+        eps: Added to the mean square.
+    """
+
+    def __init__(self, tensors: Tensors, name: str, size: int, *, eps: float) -> None:
+        self.weight: Vector = tensors.vector(name, size)
+        self.eps = eps
+
+    @classmethod
+    def claim(cls, tensors: Tensors, name: str, size: int, need: Need, *, eps: float) -> RMSNorm | None:
+        """The norm as far as it is needed: None for "no", or "optional" and absent."""
+        if need == "no" or (need == "optional" and name not in tensors):
+            return None
+        return cls(tensors, name, size, eps=eps)
+
+    def trace(self, ops: Ops, out: Buffer, x: Buffer) -> None:
+        """`out = norm(x)`; may be in place."""
+        ops.rms_norm(out, x, self.weight.value, eps=self.eps)
+
+
+class Attention:
+    """Projections, per-head norms, rotary angles, cache write, attention, output projection.
+
+    Args:
+        tensors: Claims.
+        prefix: Such as `blk.0.`.
+        config: Heads, scale, window.
+        n_embd: Width of the output.
+        eps: ε of the head norms.
+        n_in: Width of the input; None = `n_embd` (EAGLE-3: twice that).
+        head_norms: Whether queries and keys are RMS-normed per head, before the angles (`attn_q_norm`, `attn_k_norm`).
+        sinks: Whether heads have a learned extra logit (`attn_sinks`).
+        biases: Whether queries, keys and values have biases.
+        output_bias: Whether the output projection has one.
+        values: "optional" lets a layer without `attn_v` take its raw key projection as values.
+        norm_values: RMS norm without weight on each value head; implied for values taken from keys.
+
+    A file may carry `attn_qkv` [q+k+v, n_in] in place of the three projections, biases fused or not.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        prefix: str,
+        config: LayerConfig,
+        n_embd: int,
+        *,
+        eps: float,
+        n_in: int | None = None,
+        head_norms: Need = "no",
+        sinks: Need = "no",
+        biases: Need = "optional",
+        output_bias: Need = "optional",
+        values: Need = "required",
+        norm_values: bool = False,
+    ) -> None:
+        self._config = config
+        self._eps = eps
+        widths = {
+            "attn_q": config.n_heads * config.head_size_k,
+            "attn_k": config.n_kv_heads * config.head_size_k,
+            "attn_v": config.n_kv_heads * config.head_size_v,
+        }
+        self._widths = tuple(widths.values())
+        n_in = n_embd if n_in is None else n_in
+        n_fused = sum(self._widths)
+        self._is_fused = f"{prefix}attn_qkv.weight" in tensors
+        self._values_from_keys = values == "optional" and not self._is_fused and f"{prefix}attn_v.weight" not in tensors
+        if self._values_from_keys:
+            del widths["attn_v"]
+        projections = {"attn_qkv": n_fused} if self._is_fused else widths
+        self._projections = [tensors.matrix(f"{prefix}{name}.weight", (n, n_in)) for name, n in projections.items()]
+        self._fused_bias = tensors.vector(
+            f"{prefix}attn_qkv.bias", n_fused, "optional" if self._is_fused and biases != "no" else "no"
+        )
+        separate: Need = biases if self._fused_bias is None else "no"
+        self._biases = [tensors.vector(f"{prefix}{name}.bias", n, separate) for name, n in widths.items()]
+        self._norm_values = norm_values or self._values_from_keys
+        head_size = config.head_size_k
+        self.attn_q_norm = RMSNorm.claim(tensors, f"{prefix}attn_q_norm.weight", head_size, head_norms, eps=eps)
+        self.attn_k_norm = RMSNorm.claim(tensors, f"{prefix}attn_k_norm.weight", head_size, head_norms, eps=eps)
+        self.attn_sinks = tensors.vector(f"{prefix}attn_sinks.weight", config.n_heads, sinks)
+        n_heads_out = config.n_heads * config.head_size_v
+        self.attn_output = tensors.matrix(f"{prefix}attn_output.weight", (n_embd, n_heads_out))
+        self.attn_output_bias = tensors.vector(f"{prefix}attn_output.bias", n_embd, output_bias)
+
+    def trace(
+        self,
+        ops: Ops,
+        out: Buffer,
+        x: Buffer,
+        rows: Rows,
+        cache: CacheLayer,
+        rope: RopeTable,
+        *,
+        accumulate: bool = False,
+    ) -> None:
+        """`out (+)= attention(x)` after writing the rows' keys and values to the cache."""
+        q = self._project_and_store(ops, x, rows, cache, rope)
+        attended = rows.scratch.buffer("attended", self._config.n_heads * self._config.head_size_v)
+        spec = AttentionSpec(
+            self._config.n_heads,
+            self._config.attention_scale,
+            window=self._config.window,
+            sinks=value_of(self.attn_sinks),
+        )
+        ops.attention(attended, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends)
+        if cache.rotation_v:
+            ops.rotate(attended, block=cache.rotation_v)
+        bias = value_of(self.attn_output_bias)
+        ops.linear([out], attended, [self.attn_output.value], biases=[bias], accumulate=accumulate)
+
+    def inject(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
+        """Writes only keys and values of the rows to the cache (DFlash context, draft-models.md §3.3)."""
+        assert not self._is_fused, "a fused projection cannot skip the queries"
+        _, k, v = self._parts(self._buffer(rows))
+        self._project(ops, [k, v], x, first=1)
+        self._store(ops, k, v, rows, cache, rope)
+
+    def _project_and_store(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> Buffer:
+        """Queries ready for attention, `[T, n_heads·head_size_k]`."""
+        qkv = self._buffer(rows)
+        q, k, v = self._parts(qkv)
+        if self._is_fused:
+            ops.linear([qkv], x, [self._projections[0].value], biases=[value_of(self._fused_bias)])
+            for part, bias in zip((q, k, v), self._biases, strict=True):
+                if bias is not None:
+                    ops.add_row(part, bias.value)
+        else:
+            self._project(ops, [q, k, v], x)
+        self._turn(ops, q, self.attn_q_norm, rows, rope, cache.rotation_k)
+        self._store(ops, k, v, rows, cache, rope)
+        return q
+
+    def _project(self, ops: Ops, outs: list[Buffer], x: Buffer, *, first: int = 0) -> None:
+        """The separate projections from number `first` on; a layer without `attn_v` leaves the last of `outs` alone."""
+        weights = [projection.value for projection in self._projections[first:]]
+        biases = [value_of(bias) for bias in self._biases[first:]]
+        ops.linear(outs[: len(weights)], x, weights, biases=biases)
+
+    def _store(self, ops: Ops, k: Buffer, v: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
+        if self._values_from_keys:
+            ops.copy(v, k)
+        if self._norm_values:
+            ops.rms_norm_heads(v, v, head_size=self._config.head_size_v, eps=self._eps)
+        self._turn(ops, k, self.attn_k_norm, rows, rope, cache.rotation_k)
+        if cache.rotation_v:
+            ops.rotate(v, block=cache.rotation_v)
+        ops.store(cache.kv, k, v, rows.positions, rows.slots)
+
+    def _turn(self, ops: Ops, heads: Buffer, norm: RMSNorm | None, rows: Rows, rope: RopeTable, rotation: int) -> None:
+        """Norm, rotary angles and Hadamard rotation of queries or keys, in place."""
+        if norm is not None:
+            norm.trace(ops, heads, heads)
+        ops.rope(heads, rows.positions, rope, head_size=self._config.head_size_k)
+        if rotation:
+            ops.rotate(heads, block=rotation)
+
+    def _buffer(self, rows: Rows) -> Buffer:
+        return rows.scratch.buffer("qkv", sum(self._widths))
+
+    def _parts(self, qkv: Buffer) -> tuple[Buffer, Buffer, Buffer]:
+        n_q, n_k, n_v = self._widths
+        return qkv.columns(0, n_q), qkv.columns(n_q, n_q + n_k), qkv.columns(n_q + n_k, n_q + n_k + n_v)
+
+
+class FeedForward:
+    """`down(act(gate(x), up(x)))`.
+
+    Args:
+        tensors: Claims.
+        prefix: Such as `blk.0.`.
+        n_embd: Width of input and output.
+        n_ff: Inner width.
+        activation: How gate and up are joined.
+        biases: Whether the three projections have biases.
+    """
+
+    def __init__(
+        self, tensors: Tensors, prefix: str, n_embd: int, n_ff: int, activation: Activation, *, biases: Need = "no"
+    ) -> None:
+        self._n_ff = n_ff
+        self._activation = activation
+        self.ffn_gate = tensors.matrix(f"{prefix}ffn_gate.weight", (n_ff, n_embd))
+        self.ffn_up = tensors.matrix(f"{prefix}ffn_up.weight", (n_ff, n_embd))
+        self.ffn_down = tensors.matrix(f"{prefix}ffn_down.weight", (n_embd, n_ff))
+        self.ffn_gate_bias = tensors.vector(f"{prefix}ffn_gate.bias", n_ff, biases)
+        self.ffn_up_bias = tensors.vector(f"{prefix}ffn_up.bias", n_ff, biases)
+        self.ffn_down_bias = tensors.vector(f"{prefix}ffn_down.bias", n_embd, biases)
+
+    def trace(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
+        """`out (+)= feed_forward(x)`."""
+        inner = rows.scratch.buffer("ffn", self._n_ff)
+        ops.gated_linear(
+            inner,
+            x,
+            self.ffn_gate.value,
+            self.ffn_up.value,
+            self._activation,
+            gate_bias=value_of(self.ffn_gate_bias),
+            up_bias=value_of(self.ffn_up_bias),
+        )
+        bias = value_of(self.ffn_down_bias)
+        ops.linear([out], inner, [self.ffn_down.value], biases=[bias], accumulate=accumulate)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The pre-norm block (target-models.md §3): attention, then feed-forward, each added to the residual stream.
+
+    Attributes:
+        attn_norm: Before attention.
+        attention: Or anything with its `trace`.
+        ffn_norm: Before the feed-forward.
+        feed_forward: Or anything with its `trace`.
+        post_attention_norm: On the attention's output before it is added (gemma), or None.
+        post_ffw_norm: The same for the feed-forward.
+    """
+
+    attn_norm: RMSNorm
+    attention: Attention
+    ffn_norm: RMSNorm
+    feed_forward: FeedForward
+    post_attention_norm: RMSNorm | None = None
+    post_ffw_norm: RMSNorm | None = None
+
+    def trace(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
+        """Advances the residual stream `x` `[T, D]` by one layer, in place."""
+        normed = rows.scratch.buffer("normed", x.width)
+        self.attn_norm.trace(ops, normed, x)
+        if self.post_attention_norm is None:
+            self.attention.trace(ops, x, normed, rows, cache, rope, accumulate=True)
+        else:
+            branch = rows.scratch.buffer("branch", x.width)
+            self.attention.trace(ops, branch, normed, rows, cache, rope)
+            _add_normed(ops, x, branch, self.post_attention_norm)
+        self.ffn_norm.trace(ops, normed, x)
+        if self.post_ffw_norm is None:
+            self.feed_forward.trace(ops, x, normed, rows, accumulate=True)
+        else:
+            branch = rows.scratch.buffer("branch", x.width)
+            self.feed_forward.trace(ops, branch, normed, rows)
+            _add_normed(ops, x, branch, self.post_ffw_norm)
+
+
+def _add_normed(ops: Ops, x: Buffer, branch: Buffer, norm: RMSNorm) -> None:
+    norm.trace(ops, branch, branch)
+    ops.add(x, branch)
