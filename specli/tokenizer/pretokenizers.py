@@ -1,0 +1,102 @@
+"""Pre-tokenizers of byte-pair vocabularies: how text is cut into words before merging (tokenizers.md §5.2).
+
+The expressions are those of llama.cpp b11434 (`src/llama-vocab.cpp`, `llm_tokenizer_bpe`). They are applied one after
+the other: each cuts what its predecessor left into matches and the gaps between them. Three of them differ from the
+model makers' own on purpose, because ids must equal llama.cpp's: `gpt-4o` and `tekken` know case for ASCII only, and
+contractions do not match U+017F.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_LLAMA3 = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_SYMBOLS}|{_SPACES}"
+_QWEN2 = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_SYMBOLS}|{_SPACES}"
+_QWEN35 = (
+    rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+
+# A word in two cases: capitals then small letters, either part may be missing but not both. Letters without case
+# count as both, and case is ASCII's.
+_BEFORE = r"[^\r\n\p{L}\p{N}]?"
+_UPPER = r"((?=[\p{L}])([^a-z]))"
+_LOWER = r"((?=[\p{L}])([^A-Z]))"
+_PATH_SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
+_GPT4O = (
+    rf"{_BEFORE}{_UPPER}*{_LOWER}+{_CONTRACTION}?|{_BEFORE}{_UPPER}+{_LOWER}*{_CONTRACTION}?"
+    rf"|\p{{N}}{{1,3}}|{_PATH_SYMBOLS}|{_SPACES}"
+)
+_TEKKEN = rf"{_BEFORE}{_UPPER}*{_LOWER}+|{_BEFORE}{_UPPER}+{_LOWER}*|\p{{N}}|{_PATH_SYMBOLS}|{_SPACES}"
+
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+)
+_LINE_END = r"[\r\n]"
+_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# U+3000 belongs to the last range upstream, but white space outside ASCII is hidden from expressions without \p there.
+_DEEPSEEK_PUNCTUATION = r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001-\u3002]+"
+_CASED_LETTERS = (  # letters of the classes Lu, Ll, Lt as DeepSeek listed them
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥ"
+    "ῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+_DEEPSEEK_LLM = (_LINE_END, rf"\s?[{_CASED_LETTERS}]+", _DEEPSEEK_PUNCTUATION, r"\s+$", _CJK, r"\p{N}+")
+_DEEPSEEK_CODER = (_LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    """What `tokenizer.ggml.pre` stands for.
+
+    Attributes:
+        patterns: Expressions in order of application, in the syntax of the `tokenizers` package.
+        ignore_merges: A word that is a token as it stands is taken whole.
+        add_bos: Default of `add_bos_token`.
+        has_bos: The default BOS id of byte-pair vocabularies applies.
+    """
+
+    patterns: tuple[str, ...]
+    ignore_merges: bool = False
+    add_bos: bool = False
+    has_bos: bool = True
+
+
+_ROWS: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
+    (
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
+        PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True),
+    ),
+    (("dbrx", "smaug-bpe"), PreTokenizer((_LLAMA3,))),
+    (("glm4", "glm5"), PreTokenizer((_LLAMA3,), ignore_merges=True, has_bos=False)),
+    (("chatglm-bpe",), PreTokenizer((_LLAMA3,), has_bos=False)),
+    (
+        ("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "solar-open"),
+        PreTokenizer((_QWEN2,)),
+    ),
+    (("qwen35",), PreTokenizer((_QWEN35,))),
+    (
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
+        PreTokenizer((r"\p{N}", _GPT2)),
+    ),
+    (
+        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "exaone4", "gigachat", "a.x-4.0", "mellum"),
+        PreTokenizer((_GPT2,)),
+    ),
+    (("gpt-4o", "llama4", "kanana2"), PreTokenizer((_GPT4O,))),
+    (("tekken",), PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True)),
+    (("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), PreTokenizer(_DEEPSEEK3)),
+    (("deepseek-llm",), PreTokenizer(_DEEPSEEK_LLM)),
+    (("deepseek-coder",), PreTokenizer(_DEEPSEEK_CODER)),
+    (("falcon",), PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"))),
+    (("default",), PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))),
+)
+
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {name: row for names, row in _ROWS for name in names}

@@ -1,0 +1,30 @@
+"""Text of a growing token sequence (tokenizers.md §6.2, fault G19 of reports.md)."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+
+
+class StreamDecoder:
+    """Turns tokens into text as they come, holding back the bytes of an unfinished character.
+
+    What all calls return, joined, is what decoding all tokens at once returns, wherever the sequence ends.
+
+    Args:
+        piece: Token id to bytes.
+    """
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._piece = piece
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that the token completes; empty while a character is unfinished."""
+        return self._decoder.decode(self._piece(token))
+
+    def flush(self) -> str:
+        """What is left at the end: nothing, or U+FFFD for a character cut off. Starts afresh."""
+        text = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return text

@@ -1,0 +1,164 @@
+"""Text to token ids and back, with the ids llama.cpp b11434 gives (tokenizers.md §§3-6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from typing import Protocol
+
+from specli.gguf.file import GGUFFile
+from specli.tokenizer.bytelevel import decode_bytes
+from specli.tokenizer.special import HIDDEN, Attribute, Partition
+from specli.tokenizer.stream import StreamDecoder
+from specli.tokenizer.vocabulary import Kind, Vocabulary
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Encoder(Protocol):
+    """Encodes raw text, in which special tokens have no meaning."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids."""
+
+
+class Tokenizer:
+    """The tokenizer of one model.
+
+    The encoder is built at the first `encode`; roles, end tokens and decoding need none.
+
+    Args:
+        vocabulary: Its data.
+
+    Attributes:
+        kind: `spm`, `bpe` or `gemma4`.
+        texts: Token texts by id, as stored.
+        n_vocab: How many.
+        bos_id: Beginning of a sequence; this and the other roles are None where the vocabulary has no such token.
+        eos_id: End of a sequence.
+        eot_id: End of a turn.
+        eom_id: End of a message.
+        unk_id: Unknown text.
+        pad_id: Padding.
+        mask_id: Masked text.
+        add_bos: `encode` starts with BOS when special tokens are asked for.
+        add_eos: `encode` ends with EOS when special tokens are asked for.
+        eog_ids: Tokens that end a generation; more than EOS.
+        suppress_ids: Tokens that must never be sampled.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self.kind: Kind = vocabulary.kind
+        self.texts: Sequence[str] = vocabulary.texts
+        self.n_vocab = len(vocabulary.texts)
+        self.bos_id = vocabulary.roles.get("bos")
+        self.eos_id = vocabulary.roles.get("eos")
+        self.eot_id = vocabulary.roles.get("eot")
+        self.eom_id = vocabulary.roles.get("eom")
+        self.unk_id = vocabulary.roles.get("unk")
+        self.pad_id = vocabulary.roles.get("pad")
+        self.mask_id = vocabulary.roles.get("mask")
+        self.add_bos = vocabulary.add_bos
+        self.add_eos = vocabulary.add_eos
+        self.eog_ids = vocabulary.end_ids
+        self.suppress_ids = vocabulary.suppress_ids
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile) -> Tokenizer:
+        """The tokenizer stored in a model file.
+
+        Raises:
+            FormatError: Its keys are missing or contradict each other.
+            UnsupportedError: A tokenizer model or pre-tokenizer that is not handled.
+        """
+        return cls(Vocabulary.from_gguf(file))
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        match self.kind:  # imported when needed: each brings a native library
+            case "spm":
+                from specli.tokenizer.spm import SPMEncoder
+
+                return SPMEncoder(self._vocabulary)
+            case "bpe":
+                from specli.tokenizer.bpe import BPEEncoder
+
+                return BPEEncoder(self._vocabulary)
+            case "gemma4":
+                from specli.tokenizer.bpe import Gemma4Encoder
+
+                return Gemma4Encoder(self._vocabulary)
+
+    @cached_property
+    def _all_specials(self) -> Partition:
+        return Partition(self._vocabulary.specials)
+
+    @cached_property
+    def _visible_specials(self) -> Partition:
+        attributes = self._vocabulary.attributes
+        return Partition(token for token in self._vocabulary.specials if not attributes[token.id] & HIDDEN)
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of a text. Lone surrogates count as U+FFFD.
+
+        Args:
+            text: Any text.
+            add_special: Add BOS and EOS where the vocabulary wants them, even if the text has them already.
+            parse_special: Recognise control tokens in the text; user-defined tokens always are.
+        """
+        text = _SURROGATE.sub("\ufffd", text)
+        ids = [self.bos_id] if add_special and self.add_bos and self.bos_id is not None else []
+        for part in (self._all_specials if parse_special else self._visible_specials).split(text):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids += self._encoder.encode(part)
+        if add_special and self.add_eos and self.eos_id is not None:
+            ids.append(self.eos_id)
+        return ids
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Token ids of a rendered conversation: BOS and EOS once, whether the template writes them or not."""
+        if self.add_bos and self.bos_id is not None:
+            text = text.removeprefix(self.texts[self.bos_id])
+        if self.add_eos and self.eos_id is not None:
+            text = text.removesuffix(self.texts[self.eos_id])
+        return self.encode(text, add_special=True, parse_special=True)
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """What one token adds to the text.
+
+        Args:
+            token: Token id.
+            special: Render control tokens too.
+
+        Raises:
+            IndexError: No token has this id.
+        """
+        if token < 0:
+            raise IndexError(f"token id {token} is negative")
+        attribute = self._vocabulary.attributes[token]
+        text = self.texts[token]
+        if attribute & HIDDEN:
+            return text.encode() if special else b""
+        if attribute & Attribute.USER_DEFINED:
+            return text.encode()
+        if attribute & Attribute.BYTE:
+            return bytes([int(text[3:5], 16)])
+        if attribute & Attribute.NORMAL:
+            return decode_bytes(text) if self.kind == "bpe" else text.replace("▁", " ").encode()
+        return b""  # unused, undefined
+
+    def stream(self, *, special: bool = False) -> StreamDecoder:
+        """A decoder for tokens that come one by one."""
+        return StreamDecoder(partial(self.piece, special=special))
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The text of a token sequence: its pieces joined, bytes that are no UTF-8 as U+FFFD."""
+        return b"".join(self.piece(token, special=special) for token in ids).decode(errors="replace")
+
+    def is_end(self, token: int) -> bool:
+        """Whether the token ends a generation."""
+        return token in self.eog_ids
