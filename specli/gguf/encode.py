@@ -13,30 +13,15 @@ import numpy.typing as npt
 
 from specli.errors import UnsupportedError
 from specli.gguf.decode import CHUNK_ELEMENTS, FOUR, IQ4_VALUES, LOW, Bytes, Floats
+from specli.gguf.encode_k import encode_q4_k, encode_q5_k, encode_q6_k
+from specli.gguf.floats import extreme, half_bytes, reciprocal
 from specli.gguf.types import QuantType
-
-
-def half_bytes(values: Floats) -> Bytes:
-    """`[n, k]` float32 to `[n, 2k]` bytes of float16."""
-    return values.astype("<f2").view(np.uint8)
-
-
-def reciprocal(values: Floats) -> Floats:
-    """1/x, and 0 where x is 0."""
-    inverse: Floats = np.divide(np.float32(1), values, out=np.zeros(values.shape, np.float32), where=values != 0)
-    return inverse
 
 
 def _codes(values: Floats, top: int) -> Bytes:
     """Truncates to 0…top; NaN gives 0."""
     codes: Bytes = np.nan_to_num(values, nan=0.0).clip(0, top).astype(np.uint8)
     return codes
-
-
-def extreme(x: Floats) -> Floats:
-    """The signed value of largest magnitude of each block, the first one on a tie: `[n, 1]`."""
-    values: Floats = np.take_along_axis(x, np.abs(x).argmax(axis=1, keepdims=True), axis=1)
-    return values
 
 
 def _pack_nibbles(q: Bytes) -> Bytes:
@@ -122,6 +107,9 @@ ENCODERS: dict[QuantType, Callable[[Floats], Bytes]] = {
     QuantType.Q5_0: _q5_0,
     QuantType.Q5_1: _q5_1,
     QuantType.IQ4_NL: _iq4_nl,
+    QuantType.Q4_K: encode_q4_k,
+    QuantType.Q5_K: encode_q5_k,
+    QuantType.Q6_K: encode_q6_k,
 }
 
 
