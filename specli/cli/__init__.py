@@ -1,0 +1,147 @@
+"""The command line: `specli COMMAND`. Commands are imported when they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from specli._version import __version__
+from specli.cli.command import TableCommand
+from specli.errors import SpecliError, UsageError
+
+COMMANDS = ("generate", "chat", "stats", "synth", "convert")
+INTERRUPTED = 130
+
+
+class RootGroup(TyperGroup):
+    """The root command; an unknown command is answered with the nearest one."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name.
+
+        Raises:
+            UsageError: There is none.
+        """
+        command = super().get_command(ctx, cmd_name)
+        if command is None and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            close = get_close_matches(cmd_name, COMMANDS, n=1)
+            raise UsageError(
+                f"unknown command: {cmd_name}",
+                hint=f"did you mean {close[0]}?" if close else f"commands are {', '.join(COMMANDS)}",
+            )
+        return command
+
+
+app = typer.Typer(
+    cls=RootGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context,
+    version: bool = typer.Option(False, "--version", help="print the version"),
+    list_devices: bool = typer.Option(False, "--list-devices", help="print the devices"),
+    verbose: bool = typer.Option(
+        False, "-v", "--verbose", help="with --list-devices: kernels and why they were chosen"
+    ),
+) -> None:
+    """Speculative decoding of GGUF models, with llama.cpp's options, statistics and files."""
+    if version:
+        typer.echo(f"specli {__version__}")
+    elif list_devices:
+        from specli.cli.devices import list_devices as show
+
+        show(is_verbose=verbose)
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit(2)
+    else:
+        return
+    raise typer.Exit
+
+
+@app.command(cls=TableCommand)
+def generate(ctx: typer.Context) -> None:
+    """Continue a prompt; the text goes to stdout, statistics to stderr."""
+    from specli.cli.generate import run
+
+    run(ctx.obj)
+
+
+@app.command(cls=TableCommand)
+def chat(ctx: typer.Context) -> None:
+    """Talk to a model with its chat template."""
+    from specli.cli.chat import run
+
+    run(ctx.obj)
+
+
+@app.command(cls=TableCommand)
+def stats(ctx: typer.Context) -> None:
+    """Compare drafters on a set of prompts."""
+    from specli.cli.stats import run
+
+    run(ctx.obj)
+
+
+@app.command(cls=TableCommand)
+def synth(ctx: typer.Context) -> None:
+    """Measure with synthetic acceptance; the output is not valid model output."""
+    from specli.cli.synth import run
+
+    run(ctx.obj)
+
+
+@app.command(cls=TableCommand)
+def convert(ctx: typer.Context) -> None:
+    """Convert a Hugging Face checkpoint, target or drafter, to GGUF."""
+    from specli.cli.convert import run
+
+    run(ctx.obj)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        arguments: Without the program's name; None = those of the process.
+
+    Returns:
+        Exit code: 0 done, 1 error, 2 usage, 130 interrupted.
+    """
+    try:
+        code = app(args=arguments, prog_name="specli", standalone_mode=False)
+    except SpecliError as error:
+        complain(error)
+        return 2 if isinstance(error, UsageError) else 1
+    except typer.TyperException as error:
+        complain(UsageError(error.format_message()))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def complain(error: SpecliError) -> None:
+    """Writes an error and its hint to stderr. llama.cpp's texts begin with `error` themselves."""
+    message = str(error)
+    prefix = "" if message.startswith("error") else "error: "
+    print(f"{prefix}{message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)

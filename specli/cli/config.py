@@ -1,0 +1,201 @@
+"""What a command line asks for, as one frozen tree; option rows name its fields by path (`request.sampling.top_k`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from specli.convert.config import ConvertConfig
+from specli.engine.config import ModelLoadConfig, RequestConfig, SpeculationConfig
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """Where the model files come from.
+
+    Attributes:
+        model: Target file, or `demo`.
+        hf_repo: Target repository `user/model[:quant]`.
+        hf_file: File in that repository.
+        hf_token: Access token.
+        offline: Use the cache only.
+        draft_model: Draft file, or `demo`.
+        draft_hf_repo: Draft repository.
+    """
+
+    model: str | None = None
+    hf_repo: str | None = None
+    hf_file: str | None = None
+    hf_token: str | None = None
+    offline: bool = False
+    draft_model: str | None = None
+    draft_hf_repo: str | None = None
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """What the model is given.
+
+    Attributes:
+        text: The prompt.
+        file: JSON Lines file of prompts.
+        escape: Process backslash escapes in prompt, stop strings and DRY breakers.
+        display: Print the prompt before the generated text.
+        verbose: Print the prompt's tokens to stderr.
+    """
+
+    text: str | None = None
+    file: Path | None = None
+    escape: bool = True
+    display: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """How a conversation is held and shown.
+
+    Attributes:
+        system: System prompt.
+        single_turn: Leave after one answer.
+        multiline: A message ends with `/` at the end of a line, not with the line.
+        simple_io: No line editing.
+        color: `on`, `off` or `auto`.
+        transcript: File the conversation is written to.
+        template: Jinja template or built-in name instead of the model's.
+        variables: Further template variables.
+        reasoning: `on` and `off` set the template's `enable_thinking`.
+        reasoning_effort: Passed to the template.
+        reasoning_format: `none` leaves thoughts as the model writes them; the others take them out of the answer.
+        reasoning_preserve: Give earlier thoughts back to the template.
+        skip_parsing: Leave the model's text as it is.
+    """
+
+    system: str | None = None
+    single_turn: bool = False
+    multiline: bool = False
+    simple_io: bool = False
+    color: str = "auto"
+    transcript: Path | None = None
+    template: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    reasoning: str = "auto"
+    reasoning_effort: str = "default"
+    reasoning_format: str = "deepseek"
+    reasoning_preserve: bool = True
+    skip_parsing: bool = False
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """What is reported and where.
+
+    Attributes:
+        show: Something to print instead of running: `version`, `devices` or `cache`.
+        json: One JSON object per prompt on stdout.
+        stats_json: File for the same object.
+        csv: Table file (stats, synth).
+        plot: Picture file (stats).
+        perf: Statistics lines at the end of a run.
+        timings: A timing line after each answer.
+    """
+
+    show: str | None = None
+    json: bool = False
+    stats_json: Path | None = None
+    csv: Path | None = None
+    plot: Path | None = None
+    perf: bool = True
+    timings: bool = True
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Messages on stderr.
+
+    Attributes:
+        verbosity: 0 output, 1 error, 2 warning, 3 info, 4 trace, 5 debug; messages up to this level are shown.
+        prefix: Put time and level before each message.
+        timestamps: Whether the prefix has the time.
+        colors: `on`, `off` or `auto`.
+        file: A copy of all messages.
+    """
+
+    verbosity: int = 3
+    prefix: bool = False
+    timestamps: bool = True
+    colors: str = "auto"
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Settings of `stats` and `synth` beyond those of a run.
+
+    Attributes:
+        repeat: Measured runs per prompt and drafter.
+        warmup: Runs before the measured ones.
+        replay: Text file on which drafters are replayed.
+        tune: Search for the best draft settings.
+        tune_seconds: Time budget of the search.
+        sweep: Measure a range of draft lengths.
+    """
+
+    repeat: int = 3
+    warmup: int = 1
+    replay: Path | None = None
+    tune: bool = False
+    tune_seconds: float = 300.0
+    sweep: bool = False
+
+
+@dataclass(frozen=True)
+class CommandConfig:
+    """Everything a command line can set."""
+
+    source: SourceConfig = field(default_factory=SourceConfig)
+    target: ModelLoadConfig = field(default_factory=lambda: ModelLoadConfig(path=Path()))
+    draft: ModelLoadConfig = field(default_factory=lambda: ModelLoadConfig(path=Path()))
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    n_ctx: int = 0
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    request: RequestConfig = field(default_factory=RequestConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    chat: ChatConfig = field(default_factory=ChatConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    study: StudyConfig = field(default_factory=StudyConfig)
+    convert: ConvertConfig = field(default_factory=lambda: ConvertConfig(source=""))
+
+
+DEFAULTS = CommandConfig()
+
+Record = TypeVar("Record")
+
+
+def read_field(record: object, path: str) -> Any:
+    """The value at a dotted path; AttributeError if there is no such field."""
+    for name in path.split("."):
+        record = getattr(record, name)
+    return record
+
+
+def with_fields(record: Record, values: Mapping[str, Any]) -> Record:
+    """A copy of a frozen record tree with the values at the given dotted paths."""
+    assert is_dataclass(record)
+    assert not isinstance(record, type)
+    changes: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            nested.setdefault(name, {})[rest] = value
+        else:
+            changes[name] = value
+    for item in fields(record):
+        if item.name in nested:
+            changes[item.name] = with_fields(getattr(record, item.name), nested[item.name])
+    return replace(record, **changes)

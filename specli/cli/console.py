@@ -1,0 +1,118 @@
+"""Where text goes: data to stdout, messages to stderr, both plain unless they go to a terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from specli.cli.config import LogConfig
+from specli.errors import ResourceError
+
+OUTPUT, ERROR, WARNING, INFO, TRACE, DEBUG = range(6)
+LETTERS = {ERROR: "E", WARNING: "W", INFO: "I", TRACE: "I", DEBUG: "D"}
+COLORS = {ERROR: "31", WARNING: "33", TRACE: "2", DEBUG: "2"}
+"""ANSI colours of message levels; info has none."""
+
+
+def wants_color(mode: str, *streams: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether to colour, by `on`, `off` or `auto`.
+
+    Automatic: no if NO_COLOR is non-empty or TERM is `dumb`, else yes if any of the streams is a terminal.
+    """
+    if mode != "auto":
+        return mode == "on"
+    environ = os.environ if environ is None else environ
+    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+        return False
+    return any(stream.isatty() for stream in streams)
+
+
+def paint(text: str, code: str, *, is_on: bool) -> str:
+    """Text in an ANSI colour, or as it is."""
+    return f"\x1b[{code}m{text}\x1b[0m" if is_on and text else text
+
+
+@dataclass
+class Console:
+    """The two streams of a command.
+
+    Attributes:
+        out: Data.
+        err: Messages.
+        config: Which messages are shown, and how.
+    """
+
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    config: LogConfig = field(default_factory=LogConfig)
+
+    def __post_init__(self) -> None:
+        self._start = time.monotonic()
+        self._is_colored = wants_color(self.config.colors, self.err)
+        self._copy = open_log(self.config.file) if self.config.file else None
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._copy:
+            self._copy.close()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 80 without one."""
+        return shutil.get_terminal_size().columns
+
+    def write(self, text: str) -> None:
+        """Data to stdout, at once."""
+        self.out.write(text)
+        self.out.flush()
+
+    def log(self, level: int, message: str) -> None:
+        """A message to stderr, and to the log file, if its level is shown."""
+        if level > self.config.verbosity:
+            return
+        line = f"{self._prefix(level)}{message}"
+        print(paint(line, COLORS.get(level, ""), is_on=self._is_colored and level in COLORS), file=self.err, flush=True)
+        if self._copy:
+            print(line, file=self._copy, flush=True)
+
+    def info(self, message: str) -> None:
+        """A message at the default level."""
+        self.log(INFO, message)
+
+    def warn(self, message: str) -> None:
+        """A warning."""
+        self.log(WARNING, f"warn: {message}")
+
+    def trace(self, message: str) -> None:
+        """A message shown with `-lv 4`."""
+        self.log(TRACE, message)
+
+    def _prefix(self, level: int) -> str:
+        """llama.cpp's `M.SS.mmm.uuu L `: time since start in minutes, seconds, milli- and microseconds."""
+        if not self.config.prefix:
+            return ""
+        letter = f"{LETTERS.get(level, 'I')} "
+        if not self.config.timestamps:
+            return letter
+        micros = int((time.monotonic() - self._start) * 1e6)
+        seconds, micros = divmod(micros, 1_000_000)
+        return f"{seconds // 60}.{seconds % 60:02d}.{micros // 1000:03d}.{micros % 1000:03d} {letter}"
+
+
+def open_log(path: Path) -> TextIO:
+    """Opens the copy of the messages for appending."""
+    try:
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,177 @@
+"""Settings of one command: default < config file < environment < command line, each with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specli.cli.arguments import Assignment, CommandLine, Origin, config_paths, read_config_file, read_environment
+from specli.cli.config import DEFAULTS, CommandConfig, read_field, with_fields
+from specli.cli.options import options_of, spellings_of
+from specli.cli.options.option import Option
+
+SAMPLING = "request.sampling."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and where it came from."""
+
+    value: Any
+    origin: Origin
+
+
+@dataclass
+class Settings:
+    """The settings of one command.
+
+    Attributes:
+        command: Its name.
+        operands: Its arguments that are not options.
+        values: Field path → setting, for fields that were set.
+        warnings: What the user should know before the run, one line each.
+    """
+
+    command: str
+    operands: tuple[str, ...] = ()
+    values: dict[str, Setting] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def apply(self, assignment: Assignment) -> None:
+        """Takes over one option.
+
+        Raises:
+            UsageError: The value is wrong, or the option is refused or removed.
+        """
+        option, origin = assignment.option, assignment.origin
+        try:
+            value = self._read(option, assignment)
+        except ValueError as error:
+            raise origin.error(str(error), option) from None
+        for spelling, text in option.implies:
+            self.apply(Assignment(spellings_of(self.command)[spelling], text, True, origin))
+        if option.excludes:
+            self.values.pop(option.excludes, None)
+        if option.field:
+            self.values[option.field] = Setting(value, origin)
+
+    def _read(self, option: Option, assignment: Assignment) -> Any:
+        """The value of an option; ValueError says what is wrong with it."""
+        text = assignment.text
+        if option.removed:
+            if text is not None:
+                option.kind.parse(text)
+            raise ValueError(f"the argument has been removed. {option.removed}")
+        if option.refused:
+            asked = text if text is not None else ("on" if assignment.is_positive else "off")
+            if asked in option.satisfied:
+                return None
+            raise ValueError(f"not available in specli: {option.refused}")
+        if text is None:
+            return option.const if assignment.is_positive else False
+        value = option.kind.parse(text)
+        previous = self.values.get(option.field or "")
+        if option.kind.merge and previous and previous.origin.source == assignment.origin.source:
+            value = option.kind.merge(previous.value, value)
+        return value
+
+    def origin(self, path: str) -> Origin:
+        """Where the value of a field came from."""
+        setting = self.values.get(path)
+        return setting.origin if setting else Origin("default", "default")
+
+    def config(self) -> CommandConfig:
+        """All settings as one record tree, defaults filled in."""
+        values = {path: setting.value for path, setting in self.values.items()}
+        explicit = frozenset(path.removeprefix(SAMPLING) for path in values if path.startswith(SAMPLING))
+        return with_fields(DEFAULTS, values | {f"{SAMPLING}explicit": explicit})
+
+    def effective(self) -> dict[str, Any]:
+        """Every option with the value in force, by its long spelling; for JSON output.
+
+        The access token is left out.
+        """
+        config = self.config()
+        values: dict[str, Any] = {}
+        for option in options_of(self.command):
+            if option.field and option.is_listed and option.field != "source.hf_token":
+                values.setdefault(option.name, plain(read_field(config, option.field)))
+        return values
+
+    def describe(self, fields: Mapping[str, str]) -> str:
+        """Values of the given fields (path → label) with their origins, such as `n-max 8 (flag)`."""
+        config = self.config()
+        return ", ".join(
+            f"{label} {read_field(config, path)} ({self.origin(path).source})" for path, label in fields.items()
+        )
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, (tuple, list, frozenset)):
+        return [plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def resolve(command: str, line: CommandLine, environ: Mapping[str, str], *, read_files: bool = True) -> Settings:
+    """Settings of a command from all layers.
+
+    Raises:
+        UsageError: Any value in any layer is wrong, also one that a stronger layer replaces.
+    """
+    settings = Settings(command, line.operands)
+    for path in config_paths(environ) if read_files else ():
+        assignments, warnings = read_config_file(command, path)
+        settings.warnings += warnings
+        _apply_all(settings, assignments)
+    from_environment = tuple(read_environment(command, environ))
+    _apply_all(settings, from_environment)
+    settings.warnings += overridden(from_environment, line.assignments)
+    settings.warnings += repeated(line.assignments)
+    _apply_all(settings, line.assignments)
+    settings.warnings += ineffective(settings, options_of(command))
+    return settings
+
+
+def _apply_all(settings: Settings, assignments: Iterable[Assignment]) -> None:
+    for assignment in assignments:
+        settings.apply(assignment)
+
+
+def overridden(environment: Iterable[Assignment], arguments: Sequence[Assignment]) -> list[str]:
+    """llama.cpp's warning about variables that an argument replaces."""
+    given = {assignment.option.names: assignment.origin.name for assignment in reversed(arguments)}
+    return [
+        f"{item.origin.name} environment variable is set, but will be overwritten by command line argument {name}"
+        for item in environment
+        if (name := given.get(item.option.names))
+    ]
+
+
+def repeated(arguments: Sequence[Assignment]) -> list[str]:
+    """llama.cpp's warning about a spelling given twice, for options that do not add up."""
+    names = [item.origin.name for item in arguments if item.option.kind.takes_value and not item.option.kind.merge]
+    return [
+        f"DEPRECATED: argument '{name}' specified multiple times, use comma-separated values instead "
+        "(only last value will be used)"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+
+
+def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:
+    """Warnings about drafter options that none of the chosen types reads; nothing when the type is inferred."""
+    chosen = settings.values.get("speculation.types")
+    types: tuple[str, ...] = chosen.value if chosen else ()
+    has_draft_file = bool({"source.draft_model", "source.draft_hf_repo"} & settings.values.keys())
+    if not types and has_draft_file:
+        return []
+    warnings = []
+    for option in options:
+        setting = settings.values.get(option.field or "")
+        if setting and option.types and not set(option.types) & set(types) and setting.origin.name in option.spellings:
+            warnings.append(f"{setting.origin.name} has no effect: it is read by {' '.join(option.types)}")
+    return warnings
