@@ -1,0 +1,199 @@
+"""ngram-map-k and ngram-map-k4v: a hash table of n-grams, with what acceptance taught per n-gram (speculation.md §5.9).
+
+llama.cpp `common/ngram-map.cpp`. Its rules are kept to the letter, since they decide what is drafted:
+
+- the table has 2¹⁸ places and a place once taken is never given to another n-gram;
+- n-grams that start within the last n + m + 1 tokens of the prompt are neither found nor entered;
+- a draft is read where the n-gram was found, also when ngram-map-k4v has counted another place as more frequent;
+- after a round that accepted `a` tokens the same n-gram proposes at most `a`; at 0 it is silent until forgotten.
+
+What llama.cpp does by scanning is done by dictionaries here: the list of n-grams seen is keyed by the n-gram, and the
+occurrences that ngram-map-k4v counts are chained from each to the one before. Work per token is constant on average.
+
+`begin` differs where llama.cpp would keep entries of an unrelated request, see `specli.drafters.ngram`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specli.drafters.base import Draft, DraftRequest
+from specli.drafters.config import NgramMapConfig
+from specli.drafters.ngram import NgramDrafter
+
+HASH_FACTOR = 2654435761
+HASH_MASK = 0xFFFFFFFF
+N_PLACES = 262144
+MAX_COUNT = 16380
+N_VALUES = 4  # continuations that ngram-map-k4v tells apart
+
+
+def hash_ngram(tokens: Sequence[int]) -> int:
+    """The 32-bit hash of an n-gram; its place in the table is the hash modulo `N_PLACES`."""
+    value = 0
+    for token in tokens:
+        value = (value * HASH_FACTOR + token) & HASH_MASK
+    return value
+
+
+@dataclass
+class _Value:
+    """One continuation of an n-gram: where it was first seen (0 = unused), how often, and how much of it stood."""
+
+    n_accepted: int
+    index: int = 0
+    count: int = 0
+
+
+@dataclass
+class _Key:
+    """What is known of one n-gram. `counted_to`: index up to which ngram-map-k4v has counted its occurrences."""
+
+    values: list[_Value]
+    count: int = 0
+    counted_to: int = 0
+
+
+class NgramMapK(NgramDrafter):
+    """Proposes up to `size_m` tokens that followed the newest `size_n`. `min_hits` has no effect, as in llama.cpp."""
+
+    name = "ngram-map-k"
+
+    def __init__(self, config: NgramMapConfig) -> None:
+        super().__init__()
+        self.max_draft = config.size_m
+        self._n = config.size_n
+        self._forget()
+
+    def _forget(self) -> None:
+        self._n_begin = 0  # length of the history at the last `begin`
+        self._n_entered = 0  # largest index entered in the table
+        self._places: dict[int, int] = {}  # place → index in the history
+        self._keys: dict[tuple[int, ...], _Key] = {}
+        self._drafted: _Value | None = None
+
+    def _learn_prompt(self, prompt: Sequence[int]) -> None:
+        self._n_begin = len(self._follow(prompt))
+
+    def draft(self, request: DraftRequest) -> Draft:
+        """Proposes what followed the n-gram where the table has it, or where it newly came to the history."""
+        n, m = self._n, self.max_draft
+        self._drafted = None
+        tokens = self._follow(request.history)
+        length = len(tokens)
+        if length < 2 * n + m:
+            return Draft()
+        ngram = [*tokens[length - n + 1 :], request.last_token]
+        match = self._find(ngram)
+        if not match:
+            return Draft()
+        key = self._keys.get(tuple(ngram))
+        if key is None:
+            key = self._keys[tuple(ngram)] = _Key([_Value(m) for _ in range(N_VALUES)])
+        key.count = min(key.count + 1, MAX_COUNT)
+        self._drafted = self._choose(key, match)
+        if self._drafted is None:
+            return Draft()
+        return Draft(tokens[match + n : match + n + min(m, self._drafted.n_accepted)])
+
+    def accept(self, n_accepted: int, *, own: bool) -> None:
+        """The next draft of the same n-gram is no longer than what stood of this one."""
+        if own and self._drafted is not None:
+            self._drafted.n_accepted = n_accepted
+
+    def _choose(self, key: _Key, match: int) -> _Value | None:
+        """The continuation to propose, or None for no draft."""
+        return key.values[0]
+
+    def _find(self, ngram: list[int]) -> int:
+        """Index of an earlier occurrence, 0 if there is none; enters the n-grams new since the last draft.
+
+        Looked at in this order: the table, what is new of the prompt, what is new of the text generated since; in the
+        latter two the latest occurrence counts, and the latest n-gram takes a free place.
+        """
+        tokens, n = self._tokens, self._n
+        reach = n + self.max_draft + 1
+        limit = len(tokens) - reach
+        wanted = hash_ngram(ngram)
+        match = self._places.get(wanted % N_PLACES, 0)
+        if match >= limit or tokens[match : match + n] != ngram:
+            match = 0
+        first = self._n_entered + 1
+        after_prompt = max(self._n_begin, self._n_entered) + 1
+        for start, stop in ((first, self._n_begin - reach + 1), (after_prompt, limit + 1)):
+            hashes = self._hashes(start, stop)
+            for i in range(stop - 1, start - 1, -1):
+                value = hashes[i - start]
+                if not match and value == wanted and tokens[i : i + n] == ngram:
+                    match = i
+                self._places.setdefault(value % N_PLACES, i)
+        self._n_entered = max(self._n_entered, limit)
+        return match
+
+    def _hashes(self, start: int, stop: int) -> list[int]:
+        """Hashes of the n-grams at `start … stop-1`, each made from the one before."""
+        if start >= stop:
+            return []
+        tokens, n = self._tokens, self._n
+        leaving = pow(HASH_FACTOR, n, HASH_MASK + 1)
+        value = hash_ngram(tokens[start : start + n])
+        hashes = [value]
+        for i in range(start, stop - 1):
+            value = (value * HASH_FACTOR + tokens[i + n] - tokens[i] * leaving) & HASH_MASK
+            hashes.append(value)
+        return hashes
+
+
+class NgramMapK4V(NgramMapK):
+    """Proposes only if one continuation was seen at least twice as often as all others together.
+
+    Example, n = 2, m = 2: after 5 6 came 1 2 once and 3 4 once, so there is no draft; found again at the second place,
+    that one is counted again, 2 against 1, and 3 4 is proposed.
+    """
+
+    name = "ngram-map-k4v"
+
+    def __init__(self, config: NgramMapConfig) -> None:
+        super().__init__(config)
+        self._min_hits = config.min_hits
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._latest: dict[tuple[int, ...], int] = {}
+        self._previous = array("i")  # index of the same n-gram's occurrence before, -1 = none
+
+    def _choose(self, key: _Key, match: int) -> _Value | None:
+        if key.count < self._min_hits:
+            return None
+        for i in self._occurrences(key.counted_to, match):
+            self._count(key, i + self._n)
+        key.counted_to = match
+        best = max(key.values, key=lambda value: value.count)  # the first on ties
+        others = sum(value.count for value in key.values) - best.count
+        return None if others > 0 and best.count < 2 * others else best
+
+    def _count(self, key: _Key, index: int) -> None:
+        """Counts the continuation at `index`; a fifth kind of continuation is not counted."""
+        tokens, m = self._tokens, self.max_draft
+        for value in key.values:
+            if value.index == 0:
+                value.index, value.count, value.n_accepted = index, 0, m
+            elif tokens[index : index + m] != tokens[value.index : value.index + m]:
+                continue
+            value.count = min(value.count + 1, MAX_COUNT)
+            return
+
+    def _occurrences(self, start: int, stop: int) -> list[int]:
+        """Ascending indices from `start` to `stop`, both included, of the n-gram that lies at `stop`."""
+        tokens, n, previous = self._tokens, self._n, self._previous
+        for i in range(len(previous), stop + 1):
+            ngram = tuple(tokens[i : i + n])
+            previous.append(self._latest.get(ngram, -1))
+            self._latest[ngram] = i
+        found = []
+        while stop >= start:
+            found.append(stop)
+            stop = previous[stop]
+        return found[::-1]
