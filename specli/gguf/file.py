@@ -137,12 +137,12 @@ class _Shard:
 
     def _map(self) -> mmap.mmap:
         try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for a writer
+                raise ResourceError(f"{self.path}: not a regular file")
+            if status.st_size < _HEADER.size:
+                self._fail(f"not a GGUF file: {status.st_size} bytes, a header has {_HEADER.size}")
             with self.path.open("rb") as file:
-                status = self.path.stat()
-                if not stat.S_ISREG(status.st_mode):
-                    raise ResourceError(f"{self.path}: not a regular file")
-                if status.st_size < _HEADER.size:
-                    self._fail(f"not a GGUF file: {status.st_size} bytes, a header has {_HEADER.size}")
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: a null byte in the path
             reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
@@ -183,7 +183,7 @@ class _Shard:
         magic, version, n_tensors, n_pairs = _HEADER.unpack_from(self._buffer, self._take(_HEADER.size, "header"))
         if magic != MAGIC:
             self._fail(f"not a GGUF file: starts with {magic!r}, expected {MAGIC!r}")
-        if version & 0xFFFF == 0:
+        if version and version & 0xFFFF == 0:
             raise UnsupportedError(f"{self.path}: big-endian GGUF, only little-endian files are read")
         if version not in _VERSIONS:
             raise UnsupportedError(f"{self.path}: GGUF version {version}, expected 2 or 3")
@@ -230,8 +230,9 @@ class _Shard:
             load = partial(string_array, self._buffer, self._position, count)
             self._skip_strings(count, what)
         else:
-            start = self._take(count * struct.calcsize(NUMBER_FORMATS[type]), what)
-            load = partial(number_array, self._buffer, start, count, type)
+            size = struct.calcsize(NUMBER_FORMATS[type])
+            self._check_count(count, size, f"numbers of {what}")
+            load = partial(number_array, self._buffer, self._take(count * size, what), count, type)
         return Value(f"[{type.label}]", load)
 
     def _skip_strings(self, count: int, what: str) -> None:
