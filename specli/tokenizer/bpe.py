@@ -9,6 +9,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from specli.errors import FormatError
 from specli.gguf.metadata import show
+from specli.tokenizer.pretokenizers import unicode_15
 from specli.tokenizer.vocabulary import Vocabulary
 
 # A character without a token is dropped after merging, as upstream does. The library drops it before merging, so that
@@ -51,7 +52,7 @@ class BPEEncoder:
         self._tokenizer = Tokenizer(_model(vocabulary, byte_fallback=False))
         self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
-                *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in vocabulary.pre.patterns),
+                *(pre_tokenizers.Split(Regex(unicode_15(pattern)), "isolated") for pattern in vocabulary.pre.patterns),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )

@@ -8,6 +8,7 @@ contractions do not match U+017F.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 _CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -41,8 +42,8 @@ _DEEPSEEK3 = (
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
 )
 _LINE_END = r"[\r\n]"
-_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
-# U+3000 belongs to the last range upstream, but white space outside ASCII is hidden from expressions without \p there.
+# Upstream hides white space outside ASCII from expressions without \p, so it is left out of these two classes.
+_CJK = "[\u0800-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\u9fa5\uac00-\ud7ff]+"
 _DEEPSEEK_PUNCTUATION = r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001-\u3002]+"
 _CASED_LETTERS = (  # letters of the classes Lu, Ll, Lt as DeepSeek listed them; escaped where NFC would change them
     "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ"
@@ -101,3 +102,23 @@ _ROWS: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
 )
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {name: row for names, row in _ROWS for name in names}
+
+# Characters that Unicode 16 gave a class. Upstream's tables are those of Unicode 15.1, where they have none; the
+# `tokenizers` package follows Unicode 16 since its version 0.22. Ranges may include characters without a class.
+_UNICODE_16 = (
+    *((0x897, 0x897), (0x1B4E, 0x1B4F), (0x1B7F, 0x1B7F), (0x1C89, 0x1C8A), (0x2427, 0x2429), (0x31E4, 0x31E5)),
+    *((0xA7CB, 0xA7CD), (0xA7DA, 0xA7DC), (0x105C0, 0x105F3), (0x10D40, 0x10D8F), (0x10EC2, 0x10EFC)),
+    *((0x11380, 0x113E2), (0x116D0, 0x116E3), (0x11BC0, 0x11BF9), (0x11F5A, 0x11F5A), (0x13460, 0x143FA)),
+    *((0x16100, 0x16139), (0x16D40, 0x16D79), (0x18CFF, 0x18CFF), (0x1CC00, 0x1CEB3), (0x1E5D0, 0x1E5FF)),
+    *((0x1F8B2, 0x1F8C1), (0x1FA89, 0x1FA8F), (0x1FABE, 0x1FABE), (0x1FAC6, 0x1FAC6), (0x1FADC, 0x1FADF)),
+    *((0x1FAE9, 0x1FAE9), (0x1FBCB, 0x1FBEF)),
+)
+_NOT_LATER = "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in _UNICODE_16)
+
+
+def unicode_15(pattern: str) -> str:
+    r"""The pattern with its character classes as upstream knows them, in the syntax of the `tokenizers` package.
+
+    Example: `\p{N}` becomes `[\p{N}&&[^…]]`, inside a bracketed class too.
+    """
+    return re.sub(r"\\p\{\w\}", lambda match: f"[{match[0]}&&[^{_NOT_LATER}]]", pattern)
