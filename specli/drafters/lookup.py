@@ -192,7 +192,8 @@ def read_lookup(path: Path, *, n_vocab: int) -> LookupTable:
         pairs = words[start : start + 2 * n_followers] if n_followers > 0 else []
         where = f"{path}: lookup cache record at byte {4 * at}"
         if not pairs or len(pairs) != 2 * n_followers:
-            raise FormatError(f"{where} names {n_followers} followers, the file has {len(words) - start} more words")
+            n_left = max(0, len(words) - start)
+            raise FormatError(f"{where} names {n_followers} followers, the file has {n_left} more words")
         if order == 0 or any(token != UNUSED for token in ngram[order:]):
             raise FormatError(f"{where} is not an n-gram: {ngram}")
         wrong = next((token for token in ngram[:order] + pairs[::2] if not 0 <= token < n_vocab), None)
