@@ -284,4 +284,5 @@ class ReferenceExecutor(Executor):
 
     def describe(self) -> str:
         n_threads = self._n_threads or torch.get_num_threads()
-        return f"reference kernels (torch {torch.__version__}, {self.device}, {n_threads} threads): {self._reason}"
+        where = f"torch {torch.__version__}, {self.device}, {n_threads} thread{'s' if n_threads > 1 else ''}"
+        return f"reference kernels ({where}): {self._reason}"

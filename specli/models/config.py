@@ -1,7 +1,8 @@
 """What a network's shape is: GGUF metadata read once into frozen records (target-models.md §§1.3-1.4, 2.3-2.4).
 
 `ModelConfig.from_gguf` reads the keys all architectures share, with the defaults of llama.cpp
-`llama_model::load_hparams`. A family refines the record with its own keys (`dataclasses.replace`), so that layers never look at raw metadata.
+`llama_model::load_hparams`. A family refines the record with its own keys (`dataclasses.replace`), so that layers
+never look at raw metadata.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""Which executor is opened, and what it says about the choice."""
+
+import pytest
+import torch
+
+from specli.errors import SpecliError
+from specli.kernels import KERNELS, open_executor
+from specli.kernels.threads import ThreadConfig
+
+
+def test_the_reference_can_be_asked_for() -> None:
+    executor = open_executor("cpu", kernels="reference", threads=ThreadConfig(n_threads=1))
+    assert (executor.name, executor.device) == ("reference", torch.device("cpu"))
+    assert executor.describe() == f"reference kernels (torch {torch.__version__}, cpu, 1 thread): requested"
+
+
+def test_missing_kernels_are_replaced_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specli.kernels._is_installed", lambda module: False)
+    executor = open_executor("auto")
+    assert executor.name == "reference"
+    assert executor.describe().endswith(": cpu kernels are not installed")
+
+
+def test_missing_kernels_asked_for_by_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specli.kernels._is_installed", lambda module: False)
+    with pytest.raises(SpecliError) as error:
+        open_executor("cpu", kernels="cpu")
+    assert str(error.value) == "cpu kernels are not installed"
+
+
+@pytest.mark.parametrize(
+    ("device", "kernels", "message"),
+    [
+        ("cpu", "fast", f"unknown kernels 'fast', expected one of {', '.join(KERNELS)}"),
+        ("cpu", "triton", "triton kernels do not run on device cpu"),
+        ("gpu3", "auto", "unknown device 'gpu3', expected auto, cpu or cuda:N"),
+        ("cuda:99", "auto", f"device cuda:99: not found, {torch.cuda.device_count()} CUDA devices are there"),
+    ],
+)
+def test_what_cannot_run_is_an_error(device: str, kernels: str, message: str) -> None:
+    with pytest.raises(SpecliError) as error:
+        open_executor(device, kernels=kernels)
+    assert str(error.value) == message
