@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -12,9 +13,9 @@ from typer.core import TyperGroup
 
 from specli._version import __version__
 from specli.cli.command import TableCommand
+from specli.cli.tree import COMMANDS, SUMMARY
 from specli.errors import SpecliError, UsageError
 
-COMMANDS = ("generate", "chat", "stats", "synth", "convert")
 INTERRUPTED = 130
 
 
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, help=SUMMARY)
 def root(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="print the version"),
@@ -57,13 +58,13 @@ def root(
         False, "-v", "--verbose", help="with --list-devices: kernels and why they were chosen"
     ),
 ) -> None:
-    """Speculative decoding of GGUF models, with llama.cpp's options, statistics and files."""
+    """The options before any command."""
     if version:
         typer.echo(f"specli {__version__}")
     elif list_devices:
-        from specli.cli.devices import list_devices as show
+        from specli.cli.show import device_list
 
-        show(is_verbose=verbose)
+        typer.echo(device_list(is_verbose=verbose), nl=False)
     elif ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
         raise typer.Exit(2)
@@ -72,44 +73,13 @@ def root(
     raise typer.Exit
 
 
-@app.command(cls=TableCommand)
-def generate(ctx: typer.Context) -> None:
-    """Continue a prompt; the text goes to stdout, statistics to stderr."""
-    from specli.cli.generate import run
-
-    run(ctx.obj)
+def _run_command(ctx: typer.Context) -> None:
+    """Runs the module of the command."""
+    import_module(f"specli.cli.{ctx.info_name}").run(ctx.obj)
 
 
-@app.command(cls=TableCommand)
-def chat(ctx: typer.Context) -> None:
-    """Talk to a model with its chat template."""
-    from specli.cli.chat import run
-
-    run(ctx.obj)
-
-
-@app.command(cls=TableCommand)
-def stats(ctx: typer.Context) -> None:
-    """Compare drafters on a set of prompts."""
-    from specli.cli.stats import run
-
-    run(ctx.obj)
-
-
-@app.command(cls=TableCommand)
-def synth(ctx: typer.Context) -> None:
-    """Measure with synthetic acceptance; the output is not valid model output."""
-    from specli.cli.synth import run
-
-    run(ctx.obj)
-
-
-@app.command(cls=TableCommand)
-def convert(ctx: typer.Context) -> None:
-    """Convert a Hugging Face checkpoint, target or drafter, to GGUF."""
-    from specli.cli.convert import run
-
-    run(ctx.obj)
+for _name, _summary in COMMANDS.items():
+    app.command(_name, cls=TableCommand, help=_summary)(_run_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,6 +112,6 @@ def complain(error: SpecliError) -> None:
     """Writes an error and its hint to stderr. llama.cpp's texts begin with `error` themselves."""
     message = str(error)
     prefix = "" if message.startswith("error") else "error: "
-    print(f"{prefix}{message}", file=sys.stderr)
+    typer.echo(f"{prefix}{message}", err=True)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        typer.echo(f"hint: {error.hint}", err=True)

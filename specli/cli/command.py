@@ -13,8 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-OPERANDS = {"convert": ("SRC", 1), "stats": ("[show RUN.json…]", 64)}
-"""Commands with arguments that are not options: how they are written, and how many at most."""
+from specli.cli.tree import OPERANDS
 
 
 class TableCommand(TyperCommand):

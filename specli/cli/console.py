@@ -82,9 +82,11 @@ class Console:
         if level > self.config.verbosity:
             return
         line = f"{self._prefix(level)}{message}"
-        print(paint(line, COLORS.get(level, ""), is_on=self._is_colored and level in COLORS), file=self.err, flush=True)
+        self.err.write(f"{paint(line, COLORS.get(level, ''), is_on=self._is_colored and level in COLORS)}\n")
+        self.err.flush()
         if self._copy:
-            print(line, file=self._copy, flush=True)
+            self._copy.write(f"{line}\n")
+            self._copy.flush()
 
     def info(self, message: str) -> None:
         """A message at the default level."""

@@ -16,10 +16,11 @@ SAMPLING = "request.sampling."
 
 @dataclass(frozen=True)
 class Setting:
-    """A value and where it came from."""
+    """A value, where it came from, and whether it counts against the model's own sampling default."""
 
     value: Any
     origin: Origin
+    is_explicit: bool = True
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Settings:
         if option.excludes:
             self.values.pop(option.excludes, None)
         if option.field:
-            self.values[option.field] = Setting(value, origin)
+            self.values[option.field] = Setting(value, origin, option.is_explicit)
 
     def _read(self, option: Option, assignment: Assignment) -> Any:
         """The value of an option; ValueError says what is wrong with it."""
@@ -84,7 +85,11 @@ class Settings:
     def config(self) -> CommandConfig:
         """All settings as one record tree, defaults filled in."""
         values = {path: setting.value for path, setting in self.values.items()}
-        explicit = frozenset(path.removeprefix(SAMPLING) for path in values if path.startswith(SAMPLING))
+        explicit = frozenset(
+            path.removeprefix(SAMPLING)
+            for path, setting in self.values.items()
+            if path.startswith(SAMPLING) and setting.is_explicit
+        )
         return with_fields(DEFAULTS, values | {f"{SAMPLING}explicit": explicit})
 
     def effective(self) -> dict[str, Any]:

@@ -10,10 +10,13 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specli.engine.sampler_names import SAMPLER_LETTERS, canonical_sampler
 
 TRUTHY = ("on", "enabled", "true", "1")
 FALSEY = ("off", "disabled", "false", "0")
@@ -27,12 +30,6 @@ SPEC_TYPES = (
     "none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark",
     "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
 )  # fmt: skip
-
-SAMPLER_LETTERS = {
-    "d": "dry", "k": "top_k", "y": "typ_p", "p": "top_p", "s": "top_n_sigma", "m": "min_p",
-    "t": "temperature", "x": "xtc", "e": "penalties", "a": "adaptive_p",
-}  # fmt: skip
-SAMPLER_SYNONYMS = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
 
 
 @dataclass(frozen=True)
@@ -172,11 +169,12 @@ def path(metavar: str = "FNAME", suffix: str = "") -> Kind:
 
 
 def file_text(*, strip_newline: bool = False, error: str = "error: failed to open file '{}'") -> Kind:
-    """The text of a file, which is read at once (UTF-8); optionally without one trailing newline."""
+    """The text of a file (`-` = stdin), read at once (UTF-8); optionally without one trailing newline."""
 
     def parse(name: str) -> str:
         try:
-            content = Path(name).expanduser().read_bytes().decode()
+            raw = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+            content = raw.decode()
         except (OSError, ValueError):
             raise ValueError(error.format(name)) from None
         return content.removesuffix("\n") if strip_newline else content
@@ -249,17 +247,11 @@ def parse_synth_length(text: str) -> float:
     return value
 
 
-def sampler_name(text: str) -> str | None:
-    """The canonical name of a sampler written in any accepted way, or None."""
-    known = {name.replace("_", ""): name for name in SAMPLER_LETTERS.values()} | SAMPLER_SYNONYMS
-    return known.get(text.lower().replace("_", "").replace("-", ""))
-
-
 def parse_samplers(text: str) -> tuple[str, ...]:
     """Reads `;`-separated sampler names. An unknown one is an error (llama.cpp warns and leaves it out)."""
     names = []
     for part in filter(None, text.split(";")):
-        name = sampler_name(part)
+        name = canonical_sampler(part)
         if name is None:
             raise ValueError(f"unable to match sampler by name '{part}'")
         names.append(name)

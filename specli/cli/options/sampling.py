@@ -63,7 +63,8 @@ OPTIONS = (
     ),
     sampling(
         ("--sampler-seq", "--sampling-seq"), "samplers in order, one letter each",
-        field="request.sampling.samplers", kind=SAMPLER_SEQUENCE, default_text="edskypmxt",
+        field="request.sampling.samplers", kind=SAMPLER_SEQUENCE, is_explicit=False,
+        default_text="edskypmxt",
     ),
     sampling(
         ("--repeat-last-n",), "tokens the penalties look back; 0 = off",

@@ -1,0 +1,18 @@
+"""The one place where commands get their engine from; tests put a scripted one here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specli.engine.config import RunConfig
+    from specli.engine.load import Run
+
+
+def open_run(config: RunConfig, report: Callable[[str], None]) -> AbstractContextManager[Run]:
+    """Loads target, drafters and tokenizer; importing torch happens here."""
+    from specli.engine.load import open_engine
+
+    return open_engine(config, report)

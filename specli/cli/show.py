@@ -1,0 +1,64 @@
+"""Options that print something instead of running: `--version`, `--list-devices`, `--cache-list`."""
+
+from __future__ import annotations
+
+from specli._version import __version__
+from specli.cli.console import TRACE
+from specli.cli.invocation import Invocation
+
+
+def show_instead(invocation: Invocation) -> bool:
+    """Prints what was asked for; False if nothing was."""
+    what = invocation.config.output.show
+    if what is None:
+        return False
+    with invocation.console() as console:
+        if what == "version":
+            console.write(f"specli {__version__}\n")
+        elif what == "devices":
+            console.write(device_list(is_verbose=invocation.config.log.verbosity >= TRACE))
+        else:
+            console.write(cache_list())
+    return True
+
+
+def device_list(*, is_verbose: bool) -> str:
+    """Accelerators as llama.cpp lists them; verbose: also the kernels of each device and why they were chosen."""
+    import torch
+
+    lines = ["Available devices:"]
+    count = torch.cuda.device_count()
+    for index in range(count):
+        free, total = torch.cuda.mem_get_info(index)
+        name = torch.cuda.get_device_name(index)
+        lines.append(f"  cuda:{index}: {name} ({total >> 20} MiB, {free >> 20} MiB free)")
+    if not count:
+        lines.append("  (none)")
+    if is_verbose:
+        from specli.kernels import open_executor
+
+        for device in ("cpu", *(f"cuda:{index}" for index in range(count))):
+            executor = open_executor(device)
+            lines.append(f"  {device}: {executor.describe()}")
+    return "\n".join(lines) + "\n"
+
+
+def cache_list() -> str:
+    """GGUF repositories in the Hugging Face cache, numbered, as llama.cpp lists them."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repos = scan_cache_dir().repos
+    except CacheNotFound:
+        repos = frozenset()
+    names = sorted(
+        f"{repo.repo_id}/{file.file_name}"
+        for repo in repos
+        for revision in repo.revisions
+        for file in revision.files
+        if file.file_name.endswith(".gguf")
+    )
+    lines = [f"number of models in cache: {len(names)}"]
+    lines += [f"{number:4d}. {name}" for number, name in enumerate(names, 1)]
+    return "\n".join(lines) + "\n"
