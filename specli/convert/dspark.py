@@ -1,0 +1,90 @@
+"""DSpark drafters: a DFlash body, a Markov head, an optional confidence head (convert.md §7.3, checkpoints.md §5)."""
+
+from __future__ import annotations
+
+from specli.convert import dflash
+from specli.convert.job import Job
+from specli.convert.plan import Blueprint, Row
+from specli.errors import UnsupportedError
+
+CONFIDENCE = ("confidence_head.proj.weight", "confidence_head.proj.bias")
+
+
+def rename(name: str) -> str:
+    """As DFlash, with the Markov head's older name."""
+    name = dflash.rename(name)
+    return "markov_head." + name.removeprefix("logit_head.") if name.startswith("logit_head.") else name
+
+
+def samples_from_anchor(job: Job) -> bool:
+    """Whether slot 0 predicts: block size minus proposals, else the key, else the layout says (checkpoints.md §5.3)."""
+    if job.request.sample_from_anchor is not None:
+        job.notes.append(f"slot 0 {_does(job.request.sample_from_anchor)} (--sample-from-anchor)")
+        return job.request.sample_from_anchor
+    raw = job.checkpoint.config
+    proposals = raw.section("speculators_config").raw("proposal_methods") or [{}]
+    n_proposed = proposals[0].get("speculative_tokens") if isinstance(proposals[0], dict) else None
+    block = job.config.integer("block_size") or job.config.section("dflash_config").integer("block_size")
+    said = raw.flag("sample_from_anchor")
+    if isinstance(n_proposed, int) and block is not None and n_proposed in (block, block - 1):
+        value, origin = n_proposed == block, f"block {block}, {n_proposed} speculative tokens"
+        if said is not None and said is not value:
+            job.warnings.append(f"sample_from_anchor is {said}, but {origin} says otherwise; the latter is taken")
+    elif said is not None:
+        value, origin = said, "sample_from_anchor"
+    else:
+        is_speculators = "transformer_layer_config" in raw or "aux_hidden_state_layer_ids" in raw
+        value, origin = not is_speculators, "the layout's default"
+    job.notes.append(f"slot 0 {_does(value)} ({origin})")
+    return value
+
+
+def _does(value: bool) -> str:
+    return "predicts" if value else "is reserved"
+
+
+def plan_dspark(job: Job) -> Blueprint:
+    """DeepSpec, speculators and SpecForge DSpark heads with a Qwen3 body."""
+    target = job.need_target("DSpark")
+    blueprint = dflash.plan_dflash(job, "DSpark")
+    names = {rename(name) for name in job.checkpoint.tensors}
+    _refuse_unsupported(job, names)
+    config = job.config
+    rank = config.integer("markov_rank") or config.section("dflash_config").need("markov_rank")
+    sizes = {**blueprint.sizes, "R": rank}
+    sizes["Y"] = sizes["E"] + rank
+    has_confidence = CONFIDENCE[0] in names
+    is_full = sizes["N"] == sizes["V"]
+    rows = blueprint.rows
+    left_out = dict(blueprint.left_out)
+    has_own_table = "embed_tokens.weight" in names and config.flag("has_embed_tokens") is not False
+    if is_full and "lm_head.weight" in names and (target.is_tied or not has_own_table):
+        # A frozen copy of the target's head, which the run-time borrows or reads from token_embd. An untied target's
+        # head stays beside token_embd: without it the loader would take token_embd for the head.
+        rows = [row for row in rows if row.source != "lm_head.weight"]
+        left_out["lm_head.weight"] = "a copy of the target's head"
+    rows += [
+        Row("markov_head.markov_w1.weight", "markov_w1.weight", "V R"),
+        Row("markov_head.markov_w2.weight", "markov_w2.weight", "N R"),
+    ]
+    if has_confidence:
+        with_markov = config.flag("confidence_head_with_markov")
+        if with_markov is False:
+            raise UnsupportedError(f"{config.path}: a confidence head without Markov input is not handled")
+        rows += [
+            Row(CONFIDENCE[0], "conf_proj.weight", "1 Y"),
+            Row(CONFIDENCE[1], "conf_proj.bias", "1", need="optional"),
+        ]
+    blueprint.rows, blueprint.sizes, blueprint.left_out, blueprint.rename = rows, sizes, left_out, rename
+    blueprint.keys.add("dflash.sample_from_anchor", "bool", samples_from_anchor(job))
+    blueprint.keys.add("dflash.has_confidence_head", "bool", has_confidence)
+    return blueprint
+
+
+def _refuse_unsupported(job: Job, names: set[str]) -> None:
+    config = job.config
+    kind = config.text("markov_head_type") or config.section("dflash_config").text("markov_head_type") or "vanilla"
+    if kind != "vanilla":
+        raise UnsupportedError(f"{config.path}: markov_head_type {kind!r} is not handled, only 'vanilla'")
+    if not any(name.startswith("markov_head.") for name in names):
+        raise UnsupportedError(f"{config.path}: a DSpark head without a Markov head (markov_rank 0) is not handled")

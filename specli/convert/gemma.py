@@ -1,0 +1,93 @@
+"""Gemma 3 targets (llama.cpp conversion/gemma.py; convert.md §6.5)."""
+
+from __future__ import annotations
+
+from specli.convert.changes import first_rows, plus_one
+from specli.convert.job import Job, basic_sizes
+from specli.convert.keys import shared_keys
+from specli.convert.plan import Blueprint, Row, at
+from specli.convert.special import optional_object
+from specli.convert.values import Values
+from specli.convert.vocab import gemma3_keys
+from specli.errors import UnsupportedError
+
+BLOCK = (
+    Row("input_layernorm.weight", "attn_norm.weight", "E", plus_one),
+    Row("self_attn.q_proj.weight", "attn_q.weight", "Q E"),
+    Row("self_attn.k_proj.weight", "attn_k.weight", "K E"),
+    Row("self_attn.v_proj.weight", "attn_v.weight", "K E"),
+    Row("self_attn.o_proj.weight", "attn_output.weight", "E Q"),
+    Row("self_attn.q_norm.weight", "attn_q_norm.weight", "D", plus_one),
+    Row("self_attn.k_norm.weight", "attn_k_norm.weight", "D", plus_one),
+    Row("post_attention_layernorm.weight", "post_attention_norm.weight", "E", plus_one),
+    Row("pre_feedforward_layernorm.weight", "ffn_norm.weight", "E", plus_one),
+    Row("post_feedforward_layernorm.weight", "post_ffw_norm.weight", "E", plus_one),
+    Row("mlp.gate_proj.weight", "ffn_gate.weight", "F E"),
+    Row("mlp.up_proj.weight", "ffn_up.weight", "F E"),
+    Row("mlp.down_proj.weight", "ffn_down.weight", "E F"),
+)
+VISION = {"multi_modal_projector.": "vision part", "vision_tower.": "vision part"}
+
+
+def real_vocabulary(job: Job) -> int:
+    """Tokens the tokenizer really has; embedding rows beyond are padding."""
+    directory = job.checkpoint.directory
+    n_tokens = job.config.need("vocab_size")
+    if (directory / "tokenizer.model").is_file():
+        return n_tokens
+    path = directory / "tokenizer.json"
+    tokenizer = Values(path, optional_object(path) or {})
+    vocabulary = tokenizer.section("model").section("vocab").items
+    return min(n_tokens, len(vocabulary) + len(tokenizer.raw("added_tokens") or [])) if vocabulary else n_tokens
+
+
+def rename(name: str) -> str:
+    """Multimodal wrappers put the text model under `language_model.`."""
+    name = name.replace("language_model.", "")
+    if name.startswith(("vision_tower.", "multi_modal_projector.", "lm_head.")):
+        return name
+    if name.startswith(("model.vision_tower.", "model.multi_modal_projector.")):
+        return name.removeprefix("model.")
+    return name if name.startswith("model.") else f"model.{name}"
+
+
+def plan_gemma3(job: Job) -> Blueprint:
+    """Gemma 3, text part."""
+    config = job.config
+    if "attn_logit_softcapping" in config:
+        raise UnsupportedError(f"{config.path}: attn_logit_softcapping is set, expected null for Gemma 3")
+    sizes = basic_sizes(config)
+    sizes["R"] = real_vocabulary(job)
+    n_layers = config.need("num_hidden_layers")
+    keys = shared_keys("gemma3", config, job.outtype, n_layers)
+    for suffix, kind, value in (  # defaults the class has even where the config says nothing
+        ("context_length", "u32", 131072),
+        ("attention.head_count", "u32", 8),
+        ("attention.head_count_kv", "u32", 4),
+        ("attention.layer_norm_rms_epsilon", "f32", 1e-6),
+        ("attention.key_length", "u32", 256),
+        ("attention.value_length", "u32", 256),
+        ("rope.freq_base", "f32", 1e6),
+    ):
+        if f"gemma3.{suffix}" not in keys:
+            keys.add(f"gemma3.{suffix}", kind, value)
+    keys.add("gemma3.final_logit_softcapping", "f32", config.number("final_logit_softcapping") or None)
+    if config.integer("sliding_window_pattern") != 1:
+        keys.add("gemma3.attention.sliding_window", "u32", config.integer("sliding_window"))
+    rows = [
+        Row("model.embed_tokens.weight", "token_embd.weight", "V E", first_rows("R")),
+        Row("model.norm.weight", "output_norm.weight", "E", plus_one),
+        Row("lm_head.weight", "output.weight", "V E", need="optional"),
+    ]
+    for layer in range(n_layers):
+        rows += at(BLOCK, f"model.layers.{layer}.", f"blk.{layer}.")
+    return Blueprint(
+        layout="Gemma 3",
+        architecture="gemma3",
+        rows=rows,
+        sizes=sizes,
+        keys=keys,
+        vocabulary=lambda: gemma3_keys(job.checkpoint.directory, sizes["V"]),
+        rename=rename,
+        left_out=VISION,
+    )

@@ -1,0 +1,86 @@
+"""What every layout module is handed: the request, the checkpoint with its merged config, and the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from specli.convert.checkpoint import Checkpoint
+from specli.convert.config import ConvertConfig
+from specli.convert.defaults import CLASS_DEFAULTS, HEAD_DIM_FROM_WIDTH
+from specli.convert.outtype import Outtype
+from specli.convert.target import Target
+from specli.convert.values import Values
+from specli.errors import UsageError
+
+
+@dataclass
+class Job:
+    """One conversion while it is being planned.
+
+    Attributes:
+        request: What was asked for.
+        checkpoint: Source directory.
+        config: Its config with nested parts merged and class defaults filled in.
+        outtype: Resolved output type.
+        target: The drafter's target, when given.
+        notes: Choices made, for the report; layouts append.
+        warnings: What the user should look at; layouts append.
+    """
+
+    request: ConvertConfig
+    checkpoint: Checkpoint
+    config: Values
+    outtype: Outtype
+    target: Target | None = None
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def need_target(self, layout: str) -> Target:
+        """The target.
+
+        Raises:
+            UsageError: None was given.
+        """
+        if self.target is None:
+            raise UsageError(
+                f"{self.checkpoint.directory}: a {layout} drafter needs --target-model-dir",
+                hint="give the target's checkpoint directory or GGUF file",
+            )
+        return self.target
+
+
+def with_defaults(config: Values) -> Values:
+    """A config as its `transformers` class would complete it."""
+    kind = config.text("model_type")
+    filled: dict[str, Any] = {**CLASS_DEFAULTS.get(kind or "", {}), **config.items}
+    if kind in HEAD_DIM_FROM_WIDTH and filled.get("head_dim") is None:
+        filled["head_dim"] = config.need("hidden_size") // config.need("num_attention_heads")
+    if filled.get("num_key_value_heads") is None and kind in CLASS_DEFAULTS:
+        filled["num_key_value_heads"] = filled.get("num_attention_heads")
+    return Values(config.path, filled)
+
+
+def merged_config(config: Values) -> Values:
+    """The text model's config: a nested `text_config` over the root, with class defaults for whichever has a class."""
+    nested = config.section("text_config")
+    if not nested.items:
+        return with_defaults(config)
+    return config.merged(with_defaults(nested).items)
+
+
+def basic_sizes(config: Values) -> dict[str, int]:
+    """Size symbols of an ordinary transformer, used in the shapes of table rows.
+
+    E hidden width, V vocabulary, F feed-forward width, D head width, H query heads, G key/value heads, Q = H·D,
+    K = G·D.
+    """
+    width, heads = config.need("hidden_size"), config.need("num_attention_heads")
+    groups = config.integer("num_key_value_heads") or heads
+    head = config.integer("head_dim") or width // heads
+    sizes = {"E": width, "D": head, "H": heads, "G": groups, "Q": heads * head, "K": groups * head}
+    for symbol, name in (("F", "intermediate_size"), ("V", "vocab_size")):
+        value = config.integer(name)
+        if value is not None:
+            sizes[symbol] = value
+    return sizes

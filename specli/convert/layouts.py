@@ -1,0 +1,179 @@
+"""The layouts that can be converted, told apart by config keys and tensor names (checkpoints.md §1), one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from specli.convert.checkpoint import Checkpoint
+from specli.convert.job import Job
+from specli.convert.keys import Keys
+from specli.convert.plan import Blueprint
+from specli.errors import FormatError, UnsupportedError
+
+Names = Collection[str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One kind of checkpoint.
+
+    Attributes:
+        label: Shown to the user.
+        role: Whether it is a target or a drafter.
+        architectures: Values of `architectures[0]` that say it.
+        plan: "module:function" in this package, imported when chosen.
+        speculators: Value of `speculators_model_type` that says it.
+        signs: Config keys of which one is enough.
+        tensors: Parts of tensor names of which one is enough.
+        vocabulary: For targets: "module:function" of the tokenizer procedure.
+        gguf: For targets: GGUF architecture.
+        mtp: Whether `--mtp` and `--no-mtp` apply.
+    """
+
+    label: str
+    role: Literal["target", "drafter"]
+    architectures: tuple[str, ...]
+    plan: str
+    speculators: str | None = None
+    signs: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    vocabulary: str | None = None
+    gguf: str | None = None
+    mtp: bool = False
+
+    def planner(self) -> Callable[[Job], Blueprint]:
+        """The function that makes a blueprint."""
+        planner: Callable[[Job], Blueprint] = _import(self.plan)
+        return planner
+
+    def vocabulary_procedure(self) -> Callable[[Path, int], Keys]:
+        """The tokenizer procedure of a target."""
+        assert self.vocabulary is not None
+        procedure: Callable[[Path, int], Keys] = _import(self.vocabulary)
+        return procedure
+
+
+def _import(place: str) -> Any:
+    module, function = place.split(":")
+    return getattr(import_module(f"specli.convert.{module}"), function)
+
+
+LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the more general
+    Layout(
+        "DSpark",
+        "drafter",
+        ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", "LingDSparkModel"),
+        "dspark:plan_dspark",
+        speculators="dspark",
+        tensors=("markov_head.", "logit_head."),
+    ),
+    Layout(
+        "DFlash",
+        "drafter",
+        ("DFlashDraftModel", "DFlash2DraftModel", "DFlashSpeculator"),
+        "dflash:plan_dflash",
+        speculators="dflash",
+        signs=("dflash_config",),
+    ),
+    Layout(
+        "EAGLE-3",
+        "drafter",
+        (
+            "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Speculator", "Eagle3DraftModel",
+            "Qwen3Eagle3Model", "Gemma4Eagle3Model",
+        ),
+        "eagle3:plan_eagle3",
+        speculators="eagle3",
+        tensors=("midlayer.", "layers.0.hidden_norm."),
+    ),
+    Layout(
+        "Llama",
+        "target",
+        ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "LlamaModel"),
+        "llama:plan_llama",
+        vocabulary="vocab:llama_keys",
+        gguf="llama",
+    ),
+    Layout(
+        "Qwen2",
+        "target",
+        ("Qwen2ForCausalLM", "Qwen2Model"),
+        "qwen:plan_qwen2",
+        vocabulary="vocab:qwen_keys",
+        gguf="qwen2",
+    ),
+    Layout(
+        "Qwen3",
+        "target",
+        ("Qwen3ForCausalLM", "Qwen3Model"),
+        "qwen:plan_qwen3",
+        vocabulary="vocab:qwen_keys",
+        gguf="qwen3",
+    ),
+    Layout(
+        "Qwen3-MoE",
+        "target",
+        ("Qwen3MoeForCausalLM",),
+        "qwen:plan_qwen3_moe",
+        vocabulary="vocab:bpe_keys",
+        gguf="qwen3moe",
+    ),
+    Layout(
+        "Gemma 3",
+        "target",
+        ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        "gemma:plan_gemma3",
+        vocabulary="vocab:gemma3_keys",
+        gguf="gemma3",
+    ),
+)  # fmt: skip
+
+REFUSED_SPECULATORS = {
+    "peagle": "P-EAGLE drafts several depths in one pass",
+    "mtp": "stitch its weights back into the target (speculators scripts/stitch_mtp.py) and convert that",
+    "eagle": "EAGLE-1 and -2 heads are not supported",
+}
+
+
+def architecture_names(checkpoint: Checkpoint) -> list[str]:
+    """`architectures` of the root, or of the text part when that names one."""
+    config = checkpoint.config
+    return config.section("text_config").texts("architectures") or config.texts("architectures") or []
+
+
+def find_layout(checkpoint: Checkpoint) -> Layout:
+    """The layout of a checkpoint; tensor names outrank config keys, which outrank the architecture's name.
+
+    Raises:
+        FormatError: The config names two drafter kinds.
+        UnsupportedError: None matches.
+    """
+    config = checkpoint.config
+    names = architecture_names(checkpoint)
+    kind = config.text("speculators_model_type")
+    if kind is not None:
+        if kind in REFUSED_SPECULATORS:
+            raise UnsupportedError(f"{config.path}: speculators type {kind!r}: {REFUSED_SPECULATORS[kind]}")
+        found = [layout for layout in LAYOUTS if layout.speculators == kind]
+        if not found:
+            known = ", ".join(layout.speculators for layout in LAYOUTS if layout.speculators)
+            raise UnsupportedError(f"{config.path}: unknown speculators type {kind!r}, expected one of {known}")
+        return found[0]
+    by_tensor = [x for x in LAYOUTS if any(part in name for part in x.tensors for name in checkpoint.tensors)]
+    if len(by_tensor) == 1:
+        return by_tensor[0]
+    by_config = [x for x in LAYOUTS if any(sign in config for sign in x.signs) or set(names) & set(x.architectures)]
+    drafters = [x for x in by_config if x.role == "drafter"] or by_tensor
+    if len(drafters) > 1:
+        labels = " and ".join(x.label for x in drafters)
+        raise FormatError(f"{config.path}: matches {labels}; architectures {names} and its keys disagree")
+    candidates = drafters or by_config
+    if candidates:
+        return candidates[0]
+    known = ", ".join(sorted(name for layout in LAYOUTS for name in layout.architectures))
+    shown = ", ".join(names) or "none"
+    raise UnsupportedError(f"{config.path}: unknown architecture {shown}", hint=f"known: {known}")

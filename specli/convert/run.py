@@ -1,0 +1,229 @@
+"""One conversion from start to end: cheap checks first, then the plan, then the file."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from specli.convert.checkpoint import Checkpoint
+from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, Progress, TensorRow
+from specli.convert.general import General
+from specli.convert.job import Job, merged_config
+from specli.convert.keys import Keys, rope_block
+from specli.convert.layouts import Layout, find_layout
+from specli.convert.outtype import Outtype, resolve_outtype
+from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
+from specli.convert.target import Target, target_from_directory, target_from_gguf
+from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError
+from specli.gguf.quant import quantise
+from specli.gguf.write import GGUFWriter
+
+HEADROOM_BYTES = 16 << 20  # key-value pairs and alignment on top of tensor data
+
+
+def convert(request: ConvertConfig, progress: OnProgress | None = None) -> ConvertReport:
+    """Converts a checkpoint, or only plans it (`dry_run`).
+
+    Args:
+        request: What to do.
+        progress: Called while tensors are written.
+
+    Returns:
+        What was planned and written.
+
+    Raises:
+        SpecliError: With everything that is wrong; nothing has been left on disk then.
+    """
+    started = time.monotonic()
+    directory = _directory(request)
+    with Checkpoint.open(directory, weights=not request.vocab_only) as checkpoint:
+        layout = find_layout(checkpoint)
+        outtype = resolve_outtype(request.outtype, checkpoint.tensors.values())
+        if request.mtp != "with" and not layout.mtp:
+            option = "--mtp" if request.mtp == "only" else "--no-mtp"
+            raise UsageError(f"{option} does not apply to {layout.label} checkpoints")
+        job = Job(request, checkpoint, merged_config(checkpoint.config), outtype, open_target(request, directory))
+        blueprint = layout.planner()(job)
+        if request.vocab_only:
+            blueprint.rows, blueprint.generated = [], {}
+        plan = plan_tensors(checkpoint, blueprint, outtype)
+        if not plan.tensors and not request.vocab_only:
+            raise FormatError(f"{directory}: no tensors to write")
+        general = General(request, directory, plan.tensors)
+        keys = collect_keys(blueprint, general)
+        path = output_path(request, directory, general, outtype)
+        n_bytes = sum(tensor.n_bytes for tensor in plan.tensors)
+        paths: list[Path] = [path]
+        if not request.dry_run:
+            check_space(path, n_bytes)
+            paths = write(request, path, blueprint.architecture, keys, plan, job, progress)
+            n_bytes = sum(p.stat().st_size for p in paths)
+        return report(job, layout, blueprint, keys, plan, paths, n_bytes, time.monotonic() - started)
+
+
+def _directory(request: ConvertConfig) -> Path:
+    directory = Path(request.source)
+    if directory.is_dir() and not request.remote:
+        return directory
+    if directory.is_file():
+        raise UsageError(f"{directory}: is a file, expected a checkpoint directory")
+    raise UsageError(f"{directory}: no such directory")
+
+
+def open_target(request: ConvertConfig, directory: Path) -> Target | None:
+    """The target given for a drafter.
+
+    Raises:
+        UsageError: It does not exist, or is the checkpoint itself.
+        UnsupportedError: It is not a target.
+    """
+    if request.target is None:
+        return None
+    path = Path(request.target)
+    if path.is_file():
+        return target_from_gguf(path)
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such directory or GGUF file")
+    if path.resolve() == directory.resolve():
+        raise UsageError(f"{path}: is the checkpoint itself, expected the target it drafts for")
+    checkpoint = Checkpoint.open(path, weights=False)
+    layout = find_layout(checkpoint)
+    if layout.role != "target":
+        raise UnsupportedError(f"{path}: is a {layout.label} drafter, expected a target")
+    config = merged_config(checkpoint.config)
+    has_mrope = "mrope_section" in rope_block(config)
+    return target_from_directory(path, config, layout.gguf, layout.vocabulary_procedure(), has_mrope=has_mrope)
+
+
+def collect_keys(blueprint: Blueprint, general: General) -> Keys:
+    """All metadata in writing order, the architecture excepted."""
+    keys = Keys()
+    keys.update(blueprint.first_keys)
+    keys.update(general.keys())
+    keys.update(blueprint.keys)
+    keys.add("general.quantization_version", "u32", 2)
+    keys.update(blueprint.vocabulary())
+    return keys
+
+
+def output_path(request: ConvertConfig, directory: Path, general: General, outtype: Outtype) -> Path:
+    """Where the file goes: the given name with its template filled in, or the default name."""
+    given = request.outfile
+    if given is None or given.is_dir():
+        folder = directory if given is None else given
+        name = general.file_name(outtype, vocab_only=request.vocab_only, mtp_only=request.mtp == "only")
+        return folder / name
+    label = outtype.label
+    try:
+        name = given.name.format(label.lower(), outtype=label.lower(), ftype=label.lower(), OUTTYPE=label, FTYPE=label)
+    except (KeyError, IndexError, ValueError):
+        raise UsageError(
+            f"{given}: bad template, expected {{ftype}}, {{outtype}}, {{}}, {{FTYPE}} or {{OUTTYPE}}"
+        ) from None
+    if not given.parent.is_dir():
+        raise UsageError(f"{given.parent}: no such directory")
+    return given.with_name(name)
+
+
+def check_space(path: Path, n_bytes: int) -> None:
+    """Refuses to begin what the disk cannot hold; an existing file is replaced only at the end, so it counts.
+
+    Raises:
+        ResourceError: There is too little space.
+    """
+    free = shutil.disk_usage(path.parent).free
+    needed = n_bytes + HEADROOM_BYTES
+    if free < needed:
+        raise ResourceError(f"{path}: needs {needed / 1e6:.0f} MB, {free / 1e6:.0f} MB are free")
+
+
+def write(
+    request: ConvertConfig,
+    path: Path,
+    architecture: str,
+    keys: Keys,
+    plan: TensorPlan,
+    job: Job,
+    progress: OnProgress | None,
+) -> list[Path]:
+    """Writes the file or its shards; the names appear only when everything is complete."""
+    writer = GGUFWriter(path, architecture, split_max_bytes=request.split_max_bytes or None)
+    for key, kind, value in keys:
+        writer.add(key, kind, value)
+    meter = _Meter(plan, progress)
+    for tensor in plan.tensors:
+        writer.add_tensor(tensor.name, tensor.type, tensor.shape, meter.encoder(tensor, job.warnings))
+    return writer.close()
+
+
+class _Meter:
+    """Encodes tensors slice by slice and reports how far the file is."""
+
+    def __init__(self, plan: TensorPlan, progress: OnProgress | None) -> None:
+        self._progress = progress
+        self._n_tensors = len(plan.tensors)
+        self._n_bytes = sum(tensor.n_bytes for tensor in plan.tensors)
+        self._n_done = 0
+        self._bytes_done = 0
+
+    def encoder(self, tensor: PlannedTensor, warnings: list[str]) -> Callable[[], npt.NDArray[np.uint8]]:
+        """A function that makes the tensor's bytes when its turn comes."""
+
+        def encode() -> npt.NDArray[np.uint8]:
+            data = np.empty(tensor.n_bytes, np.uint8)
+            done = 0
+            is_finite = True
+            for start, stop in tensor.values.slices():
+                values = tensor.values.read(start, stop)
+                if tensor.values.type is None:
+                    is_finite = is_finite and bool(np.isfinite(values).all())
+                    rows = values.reshape(-1, tensor.shape[-1]) if len(tensor.shape) > 1 else values.reshape(1, -1)
+                    values = quantise(tensor.type, rows.astype(np.float32, copy=False))
+                part = values.reshape(-1)
+                data[done : done + len(part)] = part
+                done += len(part)
+                self._say(tensor.name, len(part))
+            if not is_finite:
+                warnings.append(f"{tensor.name}: holds NaN or infinite values")
+            self._n_done += 1
+            self._say(tensor.name, 0)
+            return data
+
+        return encode
+
+    def _say(self, name: str, n_bytes: int) -> None:
+        self._bytes_done += n_bytes
+        if self._progress is not None:
+            self._progress(Progress(self._n_done, self._n_tensors, self._bytes_done, self._n_bytes, name))
+
+
+def report(
+    job: Job,
+    layout: Layout,
+    blueprint: Blueprint,
+    keys: Keys,
+    plan: TensorPlan,
+    paths: list[Path],
+    n_bytes: int,
+    seconds: float,
+) -> ConvertReport:
+    """The result as the caller sees it."""
+    rows = tuple(TensorRow(t.sources, t.name, t.shape, t.type.label, t.n_bytes) for t in plan.tensors)
+    return ConvertReport(
+        layout=blueprint.layout or layout.label,
+        architecture=blueprint.architecture,
+        paths=tuple(paths),
+        tensors=rows,
+        borrowed=tuple(plan.borrowed),
+        unused=plan.unused,
+        metadata={key: plain(value) for key, _, value in keys},
+        notes=tuple(job.notes),
+        warnings=(*job.warnings, *plan.warnings),
+        n_bytes=n_bytes,
+        seconds=seconds,
+    )

@@ -1,0 +1,122 @@
+"""Typed access to config.json and its like: a wrong value is an error that names file, key and both types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specli.errors import FormatError
+
+MAX_JSON_BYTES = 512 << 20
+
+
+def load_json(path: Path) -> Any:
+    """The parsed file.
+
+    Raises:
+        FormatError: It is not JSON, or is absurdly large.
+    """
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise FormatError(f"{path}: {path.stat().st_size} bytes is above the limit of {MAX_JSON_BYTES}")
+    try:
+        return json.loads(path.read_bytes())
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+
+
+def load_object(path: Path) -> dict[str, Any]:
+    """The parsed file, which must hold a JSON object."""
+    value = load_json(path)
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: holds a JSON {type(value).__name__}, expected an object")
+    return value
+
+
+class Values:
+    """A JSON object with typed access. Names are tried in order; the first one *present* counts, null as absent.
+
+    Args:
+        path: File named in errors.
+        items: The object.
+    """
+
+    def __init__(self, path: Path, items: Mapping[str, Any]) -> None:
+        self.path = path
+        self.items = items
+
+    def __contains__(self, name: str) -> bool:
+        return self.items.get(name) is not None
+
+    def raw(self, *names: str) -> Any:
+        """The value as it stands, or None."""
+        return next((self.items[name] for name in names if name in self.items), None)
+
+    def _typed(self, names: tuple[str, ...], kinds: tuple[type, ...], expected: str) -> Any:
+        value = self.raw(*names)
+        if value is None:
+            return None
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            name = next(name for name in names if name in self.items)
+            raise FormatError(f"{self.path}: {name} is {json.dumps(value)[:80]}, expected {expected}")
+        return value
+
+    def integer(self, *names: str) -> int | None:
+        """A non-negative integer below 2^32, or None."""
+        value: int | None = self._typed(names, (int,), "an integer")
+        if value is not None and not 0 <= value < 2**32:
+            raise FormatError(f"{self.path}: {names[0]} is {value}, expected 0 to {2**32 - 1}")
+        return value
+
+    def number(self, *names: str) -> float | None:
+        """A number, or None."""
+        value: float | None = self._typed(names, (int, float), "a number")
+        return value
+
+    def flag(self, *names: str) -> bool | None:
+        """A boolean, or None."""
+        value: bool | None = self._typed(names, (bool,), "true or false")
+        return value
+
+    def text(self, *names: str) -> str | None:
+        """A string, or None."""
+        value: str | None = self._typed(names, (str,), "a string")
+        return value
+
+    def integers(self, *names: str) -> list[int] | None:
+        """A list of integers (negative ones allowed), or None."""
+        value = self._typed(names, (list,), "a list of integers")
+        if value is not None and not all(isinstance(v, int) and not isinstance(v, bool) for v in value):
+            raise FormatError(f"{self.path}: {names[0]} is {json.dumps(value)[:80]}, expected a list of integers")
+        return value  # type: ignore[no-any-return]
+
+    def texts(self, *names: str) -> list[str] | None:
+        """A list of strings, or None."""
+        value = self._typed(names, (list,), "a list of strings")
+        if value is not None and not all(isinstance(v, str) for v in value):
+            raise FormatError(f"{self.path}: {names[0]} is {json.dumps(value)[:80]}, expected a list of strings")
+        return value  # type: ignore[no-any-return]
+
+    def section(self, name: str) -> Values:
+        """A nested object; an absent one is empty."""
+        return Values(self.path, self._typed((name,), (dict,), "an object") or {})
+
+    def need(self, *names: str) -> int:
+        """A required positive integer.
+
+        Raises:
+            FormatError: It is missing or zero.
+        """
+        value = self.integer(*names)
+        if not value:
+            raise FormatError(f"{self.path}: {' or '.join(names)} is missing, expected a positive integer")
+        return value
+
+    def merged(self, items: Mapping[str, Any]) -> Values:
+        """These values with `items` over them."""
+        return Values(self.path, {**self.items, **items})
+
+    def without(self, *names: str) -> Values:
+        """These values without some names."""
+        return Values(self.path, {name: value for name, value in self.items.items() if name not in names})
