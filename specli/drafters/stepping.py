@@ -1,0 +1,123 @@
+"""Drafting token by token, as draft-simple, draft-eagle3 and draft-mtp do it (speculation.md §5.0).
+
+llama.cpp `common/speculative.cpp`: a sampler of top_k(10) and dist per sequence. Probabilities are those of the ten
+likeliest tokens alone. Ties go to the lowest id, where llama.cpp leaves them open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specli.drafters.base import Draft, DraftRequest
+from specli.drafters.config import DraftConfig
+from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister, resolve_seed
+
+N_CANDIDATES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The likeliest tokens, best first.
+
+    Attributes:
+        ids: `[C]` int32, C ≤ 10.
+        probabilities: `[C]` float32, summing to 1 over these candidates.
+    """
+
+    ids: npt.NDArray[np.int32]
+    probabilities: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, logits: torch.Tensor, *, temperature: float = 1.0) -> Candidates | None:
+        """Reads them off one row of logits `[V]`; None if no token is possible (all -inf, or NaN)."""
+        values = torch.topk(logits, min(N_CANDIDATES, logits.shape[0])).values
+        if not bool(torch.isfinite(values[0])):
+            return None
+        ids = torch.nonzero(logits >= values[-1]).flatten()  # ascending, more than ten on a tie
+        order = torch.argsort(logits[ids], descending=True, stable=True)[: len(values)]
+        best = logits[ids[order]].cpu().numpy().astype(np.float32) / np.float32(temperature)
+        weights = np.exp(best - best[0])
+        total = weights.sum(dtype=np.float64)
+        return cls(ids[order].cpu().numpy().astype(np.int32), (weights / total).astype(np.float32))
+
+
+class CandidateSampler:
+    """Chooses among the candidates: the best, or with `probabilistic` and a temperature above 0 a sampled one."""
+
+    def __init__(self, *, probabilistic: bool) -> None:
+        self._probabilistic = probabilistic
+        self._settings: tuple[float, int] | None = None
+        self._random: MersenneTwister | None = None  # None: greedy
+        self._temperature = 1.0
+
+    @property
+    def is_greedy(self) -> bool:
+        """Drafts carry no probabilities."""
+        return self._random is None
+
+    def prepare(self, request: DraftRequest) -> None:
+        """Takes over temperature and seed of the target; the stream starts anew only if one of them changed."""
+        settings = (request.temperature, request.seed)
+        if settings == self._settings:
+            return
+        self._settings = settings
+        sampled = self._probabilistic and request.temperature > 0
+        self._temperature = request.temperature if sampled else 1.0
+        seed = request.seed if request.seed == RANDOM_SEED else request.seed ^ DRAFT_SALT
+        self._random = MersenneTwister(resolve_seed(seed)) if sampled else None
+
+    def reset(self) -> None:
+        """A new request: the stream of random numbers starts over."""
+        if self._random is not None:
+            self._random.rewind()
+
+    def candidates(self, logits: torch.Tensor) -> Candidates | None:
+        """See `Candidates.of`."""
+        return Candidates.of(logits, temperature=self._temperature)
+
+    def pick(self, candidates: Candidates) -> int:
+        """The token to propose."""
+        if self._random is None:
+            return int(candidates.ids[0])
+        cumulative = np.cumsum(candidates.probabilities, dtype=np.float64)
+        place = int(np.searchsorted(cumulative, self._random.double() * cumulative[-1]))
+        return int(candidates.ids[place])
+
+
+def propose(
+    logits: torch.Tensor,
+    advance: Callable[[int], torch.Tensor],
+    sampler: CandidateSampler,
+    config: DraftConfig,
+    *,
+    limit: int,
+) -> Draft:
+    """Proposes until the best candidate is less likely than `p_min`, or `n_max` or `limit` is reached.
+
+    The order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token. A draft shorter than `n_min` is
+    dropped.
+
+    Args:
+        logits: `[V]` float32 after the last token of the sequence.
+        advance: Feeds a proposed token and returns the next logits `[V]`.
+        sampler: Prepared for this request.
+        config: `n_max`, `n_min`, `p_min`.
+        limit: Most tokens that are of use.
+    """
+    draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
+    while True:
+        candidates = sampler.candidates(logits)
+        if candidates is None or candidates.probabilities[0] < np.float32(config.p_min):
+            break
+        draft.tokens.append(sampler.pick(candidates))
+        if draft.probabilities is not None:
+            draft.probabilities.append((candidates.ids, candidates.probabilities))
+        if len(draft.tokens) >= min(config.n_max, limit):
+            break
+        logits = advance(draft.tokens[-1])
+    return draft if len(draft.tokens) >= config.n_min else Draft()
