@@ -35,7 +35,7 @@ def run(invocation: Invocation) -> None:
     prompts = read_prompts(config)
     setup = run_config(invocation.settings, config)
     records = []
-    with invocation.console() as console, InterruptFlag() as interrupt, opener.open_run(setup, console.trace) as engine:
+    with invocation.console() as console, opener.open_run(setup, console.trace) as engine, InterruptFlag() as interrupt:
         for line in engine.start_lines():
             console.info(line)
         if engine.template is not None:
