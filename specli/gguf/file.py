@@ -233,7 +233,7 @@ class _Shard:
             size = struct.calcsize(NUMBER_FORMATS[type])
             self._check_count(count, size, f"numbers of {what}")
             load = partial(number_array, self._buffer, self._take(count * size, what), count, type)
-        return Value(f"[{type.label}]", load)
+        return Value(f"[{type.label}]", load, count)
 
     def _skip_strings(self, count: int, what: str) -> None:
         """Moves past `count` strings. The loop of large vocabularies: 262,144 strings take about 50 ms."""

@@ -78,10 +78,12 @@ class Value:
     Attributes:
         kind: Stored type, such as "u32" or "[str]".
         load: Decodes it; arrays are decoded when they are asked for, not when the file is opened.
+        length: Elements of an array; 0 for anything else.
     """
 
     kind: str
     load: Callable[[], Any]
+    length: int = 0
 
 
 def number_array(buffer: mmap.mmap, start: int, count: int, type: ValueType) -> list[Any]:
@@ -139,6 +141,16 @@ class Metadata:
         if value is None:
             raise FormatError(f"{self._path}: key {show(key)} is missing")
         return value.kind
+
+    def length(self, key: str) -> int:
+        """How many elements the array under a key has, without decoding it.
+
+        Raises:
+            FormatError: The key is missing or not an array.
+        """
+        if not self.kind(key).startswith("["):
+            raise FormatError(f"{self._path}: key {show(key)} is {self.kind(key)}, expected an array")
+        return self._values[key].length
 
     @overload
     def require(self, key: str, kind: IntKind) -> int: ...

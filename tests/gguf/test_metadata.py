@@ -124,3 +124,12 @@ def test_text_that_is_not_utf8_fails_when_it_is_asked_for(path: Path) -> None:
     metadata = GGUFFile.open(path).metadata
     assert refusal(metadata, path, "text", "str") == "key 'text' holds text that is not UTF-8: invalid start byte"
     assert refusal(metadata, path, "texts", "[str]") == "key 'texts' holds text that is not UTF-8: invalid start byte"
+
+
+def test_length_counts_without_decoding(metadata: Metadata, path: Path) -> None:
+    assert metadata.length("[i32]") == len(VALUES["[i32]"])
+    assert metadata.length("[str]") == len(VALUES["[str]"])
+    assert metadata.length("empty") == 0
+    with pytest.raises(FormatError) as error:
+        metadata.length("u32")
+    assert str(error.value) == f"{path}: key 'u32' is u32, expected an array"

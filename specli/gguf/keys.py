@@ -1,0 +1,327 @@
+"""Metadata keys and tensor names of the architectures that specli reads and writes.
+
+One row per key or tensor, with the enumerator of `src/llama-arch.cpp` (llama.cpp b11434) that names it, or the file
+that reads it. The drafters' rows are missing from the `gguf` package (0.19), so this table is complete by itself.
+
+In key names `A.` stands for the architecture; in tensor names `blk.N.` for the layer prefix. Shapes are in ne order
+(the axis that blocks run along first): E width, E_t the target's, V vocabulary, V_d draft vocabulary, H and H_kv heads,
+d head size, F feed-forward width, X experts, R Markov rank, S selector rank, K convolution kernel, L tapped layers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PER_LAYER_INTS = ("u32", "[u32]", "[i32]", "[bool]")  # a scalar, or an array with one value per layer
+INTS = ("[i32]", "[u32]")
+FLAGS = ("[bool]", "[i32]", "[u32]")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A metadata key.
+
+    Attributes:
+        name: With `A.` for the architecture.
+        kinds: Stored kinds upstream accepts; the first is the one the converter writes.
+        source: Where upstream names or reads it.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class TensorName:
+    """A tensor.
+
+    Attributes:
+        name: With `blk.N.` for the layer and its suffix.
+        shape: In ne order; empty when it differs between architectures.
+        source: Where upstream names it.
+    """
+
+    name: str
+    shape: str
+    source: str
+
+
+def _keys(*rows: tuple[str, str | tuple[str, ...], str]) -> tuple[Key, ...]:
+    return tuple(Key(name, (kinds,) if isinstance(kinds, str) else kinds, source) for name, kinds, source in rows)
+
+
+def _tensors(*rows: tuple[str, str, str]) -> tuple[TensorName, ...]:
+    return tuple(TensorName(*row) for row in rows)
+
+
+GENERAL_KEYS = _keys(
+    ("general.architecture", "str", "LLM_KV_GENERAL_ARCHITECTURE"),
+    ("general.type", "str", "LLM_KV_GENERAL_TYPE"),
+    ("general.alignment", "u32", "LLM_KV_GENERAL_ALIGNMENT"),
+    ("general.file_type", "u32", "LLM_KV_GENERAL_FILE_TYPE"),
+    ("general.quantization_version", "u32", "LLM_KV_GENERAL_QUANTIZATION_VERSION"),
+    ("general.name", "str", "LLM_KV_GENERAL_NAME"),
+    ("general.author", "str", "LLM_KV_GENERAL_AUTHOR"),
+    ("general.version", "str", "LLM_KV_GENERAL_VERSION"),
+    ("general.organization", "str", "gguf-py Keys.General.ORGANIZATION"),
+    ("general.finetune", "str", "gguf-py Keys.General.FINETUNE"),
+    ("general.basename", "str", "gguf-py Keys.General.BASENAME"),
+    ("general.description", "str", "LLM_KV_GENERAL_DESCRIPTION"),
+    ("general.quantized_by", "str", "gguf-py Keys.General.QUANTIZED_BY"),
+    ("general.size_label", "str", "gguf-py Keys.General.SIZE_LABEL"),
+    ("general.license", "str", "LLM_KV_GENERAL_LICENSE"),
+    ("general.tags", "[str]", "gguf-py Keys.General.TAGS"),
+    ("general.languages", "[str]", "gguf-py Keys.General.LANGUAGES"),
+    ("general.sampling.sequence", "str", "LLM_KV_GENERAL_SAMPLING_SEQUENCE"),
+    ("general.sampling.top_k", "i32", "LLM_KV_GENERAL_SAMPLING_TOP_K"),
+    ("general.sampling.top_p", "f32", "LLM_KV_GENERAL_SAMPLING_TOP_P"),
+    ("general.sampling.min_p", "f32", "LLM_KV_GENERAL_SAMPLING_MIN_P"),
+    ("general.sampling.xtc_probability", "f32", "LLM_KV_GENERAL_SAMPLING_XTC_PROBABILITY"),
+    ("general.sampling.xtc_threshold", "f32", "LLM_KV_GENERAL_SAMPLING_XTC_THRESHOLD"),
+    ("general.sampling.temp", "f32", "LLM_KV_GENERAL_SAMPLING_TEMP"),
+    ("general.sampling.penalty_last_n", "i32", "LLM_KV_GENERAL_SAMPLING_PENALTY_LAST_N"),
+    ("general.sampling.penalty_repeat", "f32", "LLM_KV_GENERAL_SAMPLING_PENALTY_REPEAT"),
+    ("general.sampling.mirostat", "i32", "LLM_KV_GENERAL_SAMPLING_MIROSTAT"),
+    ("general.sampling.mirostat_tau", "f32", "LLM_KV_GENERAL_SAMPLING_MIROSTAT_TAU"),
+    ("general.sampling.mirostat_eta", "f32", "LLM_KV_GENERAL_SAMPLING_MIROSTAT_ETA"),
+    ("split.no", "u16", "LLM_KV_SPLIT_NO"),
+    ("split.count", "u16", "LLM_KV_SPLIT_COUNT"),
+    ("split.tensors.count", "i32", "LLM_KV_SPLIT_TENSORS_COUNT"),
+)
+
+MODEL_KEYS = _keys(
+    ("A.vocab_size", "u32", "LLM_KV_VOCAB_SIZE"),
+    ("A.context_length", "u32", "LLM_KV_CONTEXT_LENGTH"),
+    ("A.embedding_length", "u32", "LLM_KV_EMBEDDING_LENGTH"),
+    ("A.embedding_length_out", "u32", "LLM_KV_EMBEDDING_LENGTH_OUT"),
+    ("A.embedding_length_per_layer_input", "u32", "LLM_KV_EMBEDDING_LENGTH_PER_LAYER"),
+    ("A.block_count", "u32", "LLM_KV_BLOCK_COUNT"),
+    ("A.nextn_predict_layers", "u32", "LLM_KV_NEXTN_PREDICT_LAYERS"),
+    ("A.leading_dense_block_count", "u32", "LLM_KV_LEADING_DENSE_BLOCK_COUNT"),
+    ("A.feed_forward_length", PER_LAYER_INTS, "LLM_KV_FEED_FORWARD_LENGTH"),
+    ("A.hidden_activation", "str", "LLM_KV_HIDDEN_ACT"),
+    ("A.embedding_scale", "f32", "LLM_KV_EMBEDDING_SCALE"),
+    ("A.logit_scale", "f32", "LLM_KV_LOGIT_SCALE"),
+    ("A.final_logit_softcapping", "f32", "LLM_KV_FINAL_LOGIT_SOFTCAPPING"),
+    ("A.full_attention_interval", "u32", "LLM_KV_FULL_ATTENTION_INTERVAL"),
+    ("A.expert_count", "u32", "LLM_KV_EXPERT_COUNT"),
+    ("A.expert_used_count", PER_LAYER_INTS, "LLM_KV_EXPERT_USED_COUNT"),
+    ("A.expert_shared_count", "u32", "LLM_KV_EXPERT_SHARED_COUNT"),
+    ("A.expert_group_count", "u32", "LLM_KV_EXPERT_GROUP_COUNT"),
+    ("A.expert_group_used_count", "u32", "LLM_KV_EXPERT_GROUP_USED_COUNT"),
+    ("A.expert_feed_forward_length", PER_LAYER_INTS, "LLM_KV_EXPERT_FEED_FORWARD_LENGTH"),
+    ("A.expert_shared_feed_forward_length", "u32", "LLM_KV_EXPERT_SHARED_FEED_FORWARD_LENGTH"),
+    ("A.expert_weights_scale", "f32", "LLM_KV_EXPERT_WEIGHTS_SCALE"),
+    ("A.expert_weights_norm", "bool", "LLM_KV_EXPERT_WEIGHTS_NORM"),
+    ("A.expert_gating_func", "u32", "LLM_KV_EXPERT_GATING_FUNC"),
+    ("A.attention.head_count", PER_LAYER_INTS, "LLM_KV_ATTENTION_HEAD_COUNT"),
+    ("A.attention.head_count_kv", PER_LAYER_INTS, "LLM_KV_ATTENTION_HEAD_COUNT_KV"),
+    ("A.attention.key_length", "u32", "LLM_KV_ATTENTION_KEY_LENGTH"),
+    ("A.attention.value_length", "u32", "LLM_KV_ATTENTION_VALUE_LENGTH"),
+    ("A.attention.key_length_swa", "u32", "LLM_KV_ATTENTION_KEY_LENGTH_SWA"),
+    ("A.attention.value_length_swa", "u32", "LLM_KV_ATTENTION_VALUE_LENGTH_SWA"),
+    ("A.attention.layer_norm_rms_epsilon", "f32", "LLM_KV_ATTENTION_LAYERNORM_RMS_EPS"),
+    ("A.attention.causal", "bool", "LLM_KV_ATTENTION_CAUSAL"),
+    ("A.attention.scale", "f32", "LLM_KV_ATTENTION_SCALE"),
+    ("A.attention.value_scale", "f32", "LLM_KV_ATTENTION_VALUE_SCALE"),
+    ("A.attention.temperature_scale", "f32", "LLM_KV_ATTENTION_TEMPERATURE_SCALE"),
+    ("A.attention.sliding_window", "u32", "LLM_KV_ATTENTION_SLIDING_WINDOW"),
+    ("A.attention.sliding_window_pattern", ("[bool]", *PER_LAYER_INTS[:-1]), "LLM_KV_ATTENTION_SLIDING_WINDOW_PATTERN"),
+    ("A.attention.shared_kv_layers", "u32", "LLM_KV_ATTENTION_SHARED_KV_LAYERS"),
+    ("A.attention.recurrent_layers", FLAGS, "LLM_KV_ATTENTION_RECURRENT_LAYERS"),
+    ("A.rope.dimension_count", "u32", "LLM_KV_ROPE_DIMENSION_COUNT"),
+    ("A.rope.dimension_count_swa", "u32", "LLM_KV_ROPE_DIMENSION_COUNT_SWA"),
+    ("A.rope.dimension_sections", INTS, "LLM_KV_ROPE_DIMENSION_SECTIONS"),
+    ("A.rope.freq_base", "f32", "LLM_KV_ROPE_FREQ_BASE"),
+    ("A.rope.freq_base_swa", "f32", "LLM_KV_ROPE_FREQ_BASE_SWA"),
+    ("A.rope.scale_linear", "f32", "LLM_KV_ROPE_SCALE_LINEAR"),
+    ("A.rope.scaling.type", "str", "LLM_KV_ROPE_SCALING_TYPE"),
+    ("A.rope.scaling.factor", "f32", "LLM_KV_ROPE_SCALING_FACTOR"),
+    ("A.rope.scaling.attn_factor", "f32", "LLM_KV_ROPE_SCALING_ATTN_FACTOR"),
+    ("A.rope.scaling.original_context_length", "u32", "LLM_KV_ROPE_SCALING_ORIG_CTX_LEN"),
+    ("A.rope.scaling.yarn_log_multiplier", "f32", "LLM_KV_ROPE_SCALING_YARN_LOG_MUL"),
+    ("A.rope.scaling.yarn_ext_factor", "f32", "LLM_KV_ROPE_SCALING_YARN_EXT_FACTOR"),
+    ("A.rope.scaling.yarn_attn_factor", "f32", "LLM_KV_ROPE_SCALING_YARN_ATTN_FACTOR"),
+    ("A.rope.scaling.yarn_beta_fast", "f32", "LLM_KV_ROPE_SCALING_YARN_BETA_FAST"),
+    ("A.rope.scaling.yarn_beta_slow", "f32", "LLM_KV_ROPE_SCALING_YARN_BETA_SLOW"),
+    ("A.ssm.conv_kernel", "u32", "LLM_KV_SSM_CONV_KERNEL"),
+    ("A.ssm.inner_size", "u32", "LLM_KV_SSM_INNER_SIZE"),
+    ("A.ssm.state_size", "u32", "LLM_KV_SSM_STATE_SIZE"),
+    ("A.ssm.time_step_rank", "u32", "LLM_KV_SSM_TIME_STEP_RANK"),
+    ("A.ssm.group_count", "u32", "LLM_KV_SSM_GROUP_COUNT"),
+)
+
+DRAFT_KEYS = _keys(
+    ("A.target_layers", INTS, "LLM_KV_TARGET_LAYERS"),
+    ("A.target_hidden_size", "u32", "LLM_KV_TARGET_HIDDEN_SIZE"),
+    ("A.norm_before_residual", "bool", "LLM_KV_NORM_BEFORE_RESIDUAL"),
+    ("A.norm_before_fc", "bool", "LLM_KV_NORM_BEFORE_FC"),
+    ("A.block_size", "u32", "LLM_KV_DFLASH_BLOCK_SIZE"),
+    ("A.conv_kernel_size", "u32", "LLM_KV_DFLASH_CONV_KERNEL_SIZE"),
+    ("A.conv_group_size", "u32", "LLM_KV_DFLASH_CONV_GROUP_SIZE"),
+    ("A.selector_rank", "u32", "LLM_KV_DFLASH_SELECTOR_RANK"),
+    ("A.selector_top_k", "u32", "LLM_KV_DFLASH_SELECTOR_TOP_K"),
+    ("A.sample_from_anchor", "bool", "common/speculative.cpp, common_speculative_impl_draft_dflash"),
+    ("A.has_confidence_head", "bool", "common/speculative.cpp, common_speculative_impl_draft_dflash"),
+)
+
+TOKENIZER_KEYS = _keys(
+    ("tokenizer.ggml.model", "str", "LLM_KV_TOKENIZER_MODEL"),
+    ("tokenizer.ggml.pre", "str", "LLM_KV_TOKENIZER_PRE"),
+    ("tokenizer.ggml.tokens", "[str]", "LLM_KV_TOKENIZER_LIST"),
+    ("tokenizer.ggml.scores", ("[f32]", "[i32]"), "LLM_KV_TOKENIZER_SCORES"),
+    ("tokenizer.ggml.token_type", "[i32]", "LLM_KV_TOKENIZER_TOKEN_TYPE"),
+    ("tokenizer.ggml.merges", "[str]", "LLM_KV_TOKENIZER_MERGES"),
+    ("tokenizer.ggml.bos_token_id", "u32", "LLM_KV_TOKENIZER_BOS_ID"),
+    ("tokenizer.ggml.eos_token_id", "u32", "LLM_KV_TOKENIZER_EOS_ID"),
+    ("tokenizer.ggml.eot_token_id", "u32", "LLM_KV_TOKENIZER_EOT_ID"),
+    ("tokenizer.ggml.eom_token_id", "u32", "LLM_KV_TOKENIZER_EOM_ID"),
+    ("tokenizer.ggml.unknown_token_id", "u32", "LLM_KV_TOKENIZER_UNK_ID"),
+    ("tokenizer.ggml.seperator_token_id", "u32", "LLM_KV_TOKENIZER_SEP_ID"),
+    ("tokenizer.ggml.padding_token_id", "u32", "LLM_KV_TOKENIZER_PAD_ID"),
+    ("tokenizer.ggml.cls_token_id", "u32", "LLM_KV_TOKENIZER_CLS_ID"),
+    ("tokenizer.ggml.mask_token_id", "u32", "LLM_KV_TOKENIZER_MASK_ID"),
+    ("tokenizer.ggml.fim_pre_token_id", "u32", "LLM_KV_TOKENIZER_FIM_PRE_ID"),
+    ("tokenizer.ggml.fim_suf_token_id", "u32", "LLM_KV_TOKENIZER_FIM_SUF_ID"),
+    ("tokenizer.ggml.fim_mid_token_id", "u32", "LLM_KV_TOKENIZER_FIM_MID_ID"),
+    ("tokenizer.ggml.fim_pad_token_id", "u32", "LLM_KV_TOKENIZER_FIM_PAD_ID"),
+    ("tokenizer.ggml.fim_rep_token_id", "u32", "LLM_KV_TOKENIZER_FIM_REP_ID"),
+    ("tokenizer.ggml.fim_sep_token_id", "u32", "LLM_KV_TOKENIZER_FIM_SEP_ID"),
+    ("tokenizer.ggml.prefix_token_id", "u32", "LLM_KV_TOKENIZER_PREFIX_ID"),
+    ("tokenizer.ggml.suffix_token_id", "u32", "LLM_KV_TOKENIZER_SUFFIX_ID"),
+    ("tokenizer.ggml.middle_token_id", "u32", "LLM_KV_TOKENIZER_MIDDLE_ID"),
+    ("tokenizer.ggml.add_bos_token", "bool", "LLM_KV_TOKENIZER_ADD_BOS"),
+    ("tokenizer.ggml.add_eos_token", "bool", "LLM_KV_TOKENIZER_ADD_EOS"),
+    ("tokenizer.ggml.add_sep_token", "bool", "LLM_KV_TOKENIZER_ADD_SEP"),
+    ("tokenizer.ggml.add_space_prefix", "bool", "LLM_KV_TOKENIZER_ADD_PREFIX"),
+    ("tokenizer.ggml.remove_extra_whitespaces", "bool", "LLM_KV_TOKENIZER_REMOVE_EXTRA_WS"),
+    ("tokenizer.ggml.suppress_tokens", "[i32]", "LLM_KV_TOKENIZER_SUPPRESS_TOKENS"),
+    ("tokenizer.ggml.normalizer.lowercase", "bool", "LLM_KV_TOKENIZER_NORMALIZER_LOWERCASE"),
+    ("tokenizer.ggml.normalizer.strip_accents", "bool", "LLM_KV_TOKENIZER_NORMALIZER_STRIP_ACCENTS"),
+    ("tokenizer.huggingface.json", "str", "LLM_KV_TOKENIZER_HF_JSON"),
+    ("tokenizer.chat_template", "str", "LLM_KV_TOKENIZER_CHAT_TEMPLATE"),
+    ("tokenizer.chat_templates", "[str]", "gguf-py Keys.Tokenizer.CHAT_TEMPLATES"),
+)
+
+KEYS: dict[str, Key] = {key.name: key for key in GENERAL_KEYS + MODEL_KEYS + DRAFT_KEYS + TOKENIZER_KEYS}
+
+MODEL_TENSORS = _tensors(
+    ("token_embd.weight", "[E, V]", "LLM_TENSOR_TOKEN_EMBD"),
+    ("output_norm.weight", "[E]", "LLM_TENSOR_OUTPUT_NORM"),
+    ("output.weight", "[E, V]", "LLM_TENSOR_OUTPUT"),
+    ("output.bias", "[V]", "LLM_TENSOR_OUTPUT"),
+    ("rope_freqs.weight", "[d/2]", "LLM_TENSOR_ROPE_FREQS"),
+    ("rope_factors_long.weight", "[d/2]", "LLM_TENSOR_ROPE_FACTORS_LONG"),
+    ("rope_factors_short.weight", "[d/2]", "LLM_TENSOR_ROPE_FACTORS_SHORT"),
+    ("per_layer_token_embd.weight", "", "LLM_TENSOR_PER_LAYER_TOKEN_EMBD"),
+    ("per_layer_model_proj.weight", "", "LLM_TENSOR_PER_LAYER_MODEL_PROJ"),
+    ("per_layer_proj_norm.weight", "", "LLM_TENSOR_PER_LAYER_PROJ_NORM"),
+    ("blk.N.attn_norm.weight", "[E]", "LLM_TENSOR_ATTN_NORM"),
+    ("blk.N.attn_q.weight", "[E, d·H]", "LLM_TENSOR_ATTN_Q"),
+    ("blk.N.attn_k.weight", "[E, d·H_kv]", "LLM_TENSOR_ATTN_K"),
+    ("blk.N.attn_v.weight", "[E, d·H_kv]", "LLM_TENSOR_ATTN_V"),
+    ("blk.N.attn_qkv.weight", "[E, d·(H+2·H_kv)]", "LLM_TENSOR_ATTN_QKV"),
+    ("blk.N.attn_output.weight", "[d·H, E]", "LLM_TENSOR_ATTN_OUT"),
+    ("blk.N.attn_q.bias", "[d·H]", "LLM_TENSOR_ATTN_Q"),
+    ("blk.N.attn_k.bias", "[d·H_kv]", "LLM_TENSOR_ATTN_K"),
+    ("blk.N.attn_v.bias", "[d·H_kv]", "LLM_TENSOR_ATTN_V"),
+    ("blk.N.attn_qkv.bias", "[d·(H+2·H_kv)]", "LLM_TENSOR_ATTN_QKV"),
+    ("blk.N.attn_output.bias", "[E]", "LLM_TENSOR_ATTN_OUT"),
+    ("blk.N.attn_q_norm.weight", "[d]", "LLM_TENSOR_ATTN_Q_NORM"),
+    ("blk.N.attn_k_norm.weight", "[d]", "LLM_TENSOR_ATTN_K_NORM"),
+    ("blk.N.attn_sinks.weight", "[H]", "LLM_TENSOR_ATTN_SINKS"),
+    ("blk.N.attn_gate.weight", "", "LLM_TENSOR_ATTN_GATE"),
+    ("blk.N.post_attention_norm.weight", "[E]", "LLM_TENSOR_ATTN_POST_NORM"),
+    ("blk.N.layer_output_scale.weight", "[1]", "LLM_TENSOR_LAYER_OUT_SCALE"),
+    ("blk.N.ffn_norm.weight", "[E]", "LLM_TENSOR_FFN_NORM"),
+    ("blk.N.ffn_gate.weight", "[E, F]", "LLM_TENSOR_FFN_GATE"),
+    ("blk.N.ffn_up.weight", "[E, F]", "LLM_TENSOR_FFN_UP"),
+    ("blk.N.ffn_down.weight", "[F, E]", "LLM_TENSOR_FFN_DOWN"),
+    ("blk.N.ffn_gate.bias", "[F]", "LLM_TENSOR_FFN_GATE"),
+    ("blk.N.ffn_up.bias", "[F]", "LLM_TENSOR_FFN_UP"),
+    ("blk.N.ffn_down.bias", "[E]", "LLM_TENSOR_FFN_DOWN"),
+    ("blk.N.post_ffw_norm.weight", "[E]", "LLM_TENSOR_FFN_POST_NORM"),
+    ("blk.N.post_ffw_norm_1.weight", "[E]", "LLM_TENSOR_FFN_POST_NORM_1"),
+    ("blk.N.post_ffw_norm_2.weight", "[E]", "LLM_TENSOR_FFN_POST_NORM_2"),
+    ("blk.N.pre_ffw_norm_2.weight", "[E]", "LLM_TENSOR_FFN_PRE_NORM_2"),
+    ("blk.N.ffn_gate_inp.weight", "[E, X]", "LLM_TENSOR_FFN_GATE_INP"),
+    ("blk.N.ffn_gate_inp.bias", "[X]", "LLM_TENSOR_FFN_GATE_INP"),
+    ("blk.N.ffn_gate_inp.scale", "[E]", "LLM_TENSOR_FFN_GATE_INP"),
+    ("blk.N.exp_probs_b.bias", "[X]", "LLM_TENSOR_FFN_EXP_PROBS_B"),
+    ("blk.N.ffn_gate_exps.weight", "[E, F, X]", "LLM_TENSOR_FFN_GATE_EXPS"),
+    ("blk.N.ffn_up_exps.weight", "[E, F, X]", "LLM_TENSOR_FFN_UP_EXPS"),
+    ("blk.N.ffn_gate_up_exps.weight", "[E, 2·F, X]", "LLM_TENSOR_FFN_GATE_UP_EXPS"),
+    ("blk.N.ffn_down_exps.weight", "[F, E, X]", "LLM_TENSOR_FFN_DOWN_EXPS"),
+    ("blk.N.ffn_gate_exps.bias", "[F, X]", "LLM_TENSOR_FFN_GATE_EXPS"),
+    ("blk.N.ffn_up_exps.bias", "[F, X]", "LLM_TENSOR_FFN_UP_EXPS"),
+    ("blk.N.ffn_down_exps.bias", "[E, X]", "LLM_TENSOR_FFN_DOWN_EXPS"),
+    ("blk.N.ffn_down_exps.scale", "[X]", "LLM_TENSOR_FFN_DOWN_EXPS"),
+    ("blk.N.ffn_gate_inp_shexp.weight", "[E]", "LLM_TENSOR_FFN_GATE_INP_SHEXP"),
+    ("blk.N.ffn_gate_shexp.weight", "[E, F]", "LLM_TENSOR_FFN_GATE_SHEXP"),
+    ("blk.N.ffn_up_shexp.weight", "[E, F]", "LLM_TENSOR_FFN_UP_SHEXP"),
+    ("blk.N.ffn_down_shexp.weight", "[F, E]", "LLM_TENSOR_FFN_DOWN_SHEXP"),
+    ("blk.N.inp_gate.weight", "", "LLM_TENSOR_PER_LAYER_INP_GATE"),
+    ("blk.N.proj.weight", "", "LLM_TENSOR_PER_LAYER_PROJ"),
+    ("blk.N.post_norm.weight", "[E]", "LLM_TENSOR_PER_LAYER_POST_NORM"),
+    ("blk.N.ssm_conv1d.weight", "", "LLM_TENSOR_SSM_CONV1D"),
+    ("blk.N.ssm_dt.bias", "", "LLM_TENSOR_SSM_DT"),
+    ("blk.N.ssm_a", "", "LLM_TENSOR_SSM_A_NOSCAN"),
+    ("blk.N.ssm_beta.weight", "", "LLM_TENSOR_SSM_BETA"),
+    ("blk.N.ssm_alpha.weight", "", "LLM_TENSOR_SSM_ALPHA"),
+    ("blk.N.ssm_ba.weight", "", "LLM_TENSOR_SSM_BETA_ALPHA"),
+    ("blk.N.ssm_norm.weight", "", "LLM_TENSOR_SSM_NORM"),
+    ("blk.N.ssm_out.weight", "", "LLM_TENSOR_SSM_OUT"),
+)
+
+DRAFT_TENSORS = _tensors(
+    # EAGLE-3 (src/models/eagle3.cpp); also DFlash where the shape says so
+    ("fc.weight", "[L·E_t, E]", "LLM_TENSOR_FC"),
+    ("enc.output_norm.weight", "[L·E_t] eagle3, [E] dflash", "LLM_TENSOR_ENC_OUTPUT_NORM"),
+    ("blk.N.attn_norm_2.weight", "[E]", "LLM_TENSOR_ATTN_NORM_2"),
+    ("d2t", "[V_d]", "LLM_TENSOR_D2T"),
+    # DFlash (src/models/dflash.cpp)
+    ("blk.N.attn_conv_base", "[E, K, 2]", "LLM_TENSOR_DFLASH_ATTN_CONV_BASE"),
+    ("blk.N.attn_conv_proj.weight", "", "LLM_TENSOR_DFLASH_ATTN_CONV_PROJ"),
+    ("blk.N.ffn_conv_base", "[E, K, 2]", "LLM_TENSOR_DFLASH_FFN_CONV_BASE"),
+    ("blk.N.ffn_conv_proj.weight", "", "LLM_TENSOR_DFLASH_FFN_CONV_PROJ"),
+    ("selector_predecessor.weight", "[S, V]", "LLM_TENSOR_DFLASH_SELECTOR_PREV"),
+    ("selector_successor.weight", "[S, V]", "LLM_TENSOR_DFLASH_SELECTOR_NEXT"),
+    ("selector_hidden.weight", "[E, S]", "LLM_TENSOR_DFLASH_SELECTOR_HIDDEN"),
+    # DSpark
+    ("markov_w1.weight", "[R, V]", "LLM_TENSOR_DSPARK_MARKOV_W1"),
+    ("markov_w2.weight", "[R, V_d]", "LLM_TENSOR_DSPARK_MARKOV_W2"),
+    ("conf_proj.weight", "[E+R, 1]", "LLM_TENSOR_DSPARK_CONF_PROJ"),
+    ("conf_proj.bias", "[1]", "LLM_TENSOR_DSPARK_CONF_PROJ"),
+    # MTP blocks
+    ("blk.N.nextn.eh_proj.weight", "[2·E, E]", "LLM_TENSOR_NEXTN_EH_PROJ"),
+    ("blk.N.nextn.enorm.weight", "[E]", "LLM_TENSOR_NEXTN_ENORM"),
+    ("blk.N.nextn.hnorm.weight", "[E]", "LLM_TENSOR_NEXTN_HNORM"),
+    ("blk.N.nextn.embed_tokens.weight", "[E, V]", "LLM_TENSOR_NEXTN_EMBED_TOKENS"),
+    ("blk.N.nextn.shared_head_head.weight", "[E, V]", "LLM_TENSOR_NEXTN_SHARED_HEAD_HEAD"),
+    ("blk.N.nextn.shared_head_norm.weight", "[E]", "LLM_TENSOR_NEXTN_SHARED_HEAD_NORM"),
+    # gemma4-assistant
+    ("nextn.pre_projection.weight", "[2·E_t, E]", "LLM_TENSOR_NEXTN_PROJ_PRE"),
+    ("nextn.post_projection.weight", "[E, E_t]", "LLM_TENSOR_NEXTN_PROJ_POST"),
+    ("masked_embd_centroids.weight", "", "LLM_TENSOR_MASKED_EMBD_CENTROIDS"),
+    ("masked_embd_ordering", "", "LLM_TENSOR_MASKED_EMBD_ORDERING"),
+)
+
+TENSORS: dict[str, TensorName] = {tensor.name: tensor for tensor in MODEL_TENSORS + DRAFT_TENSORS}
+
+_LAYER = re.compile(r"^blk\.\d+\.")
+_CHAT_TEMPLATE = "tokenizer.chat_template."  # one key per named template follows
+
+
+def find_key(key: str, architecture: str) -> Key | None:
+    """The row of a key such as "llama.block_count", or None for one that upstream does not read."""
+    if key.startswith(_CHAT_TEMPLATE):
+        return KEYS[_CHAT_TEMPLATE[:-1]]
+    prefix = f"{architecture}."
+    return KEYS.get(f"A.{key.removeprefix(prefix)}" if key.startswith(prefix) else key)
+
+
+def find_tensor(name: str) -> TensorName | None:
+    """The row of a tensor such as "blk.3.attn_q.weight", or None for a name of no architecture in the table."""
+    return TENSORS.get(_LAYER.sub("blk.N.", name))
