@@ -58,6 +58,9 @@ def tiny_gguf(
 ) -> Path:
     """Writes a model file.
 
+    Greedy text goes on to the limit: control tokens, among them the end of text, have zero rows in output.weight and so
+    the logit 0, which is never the largest. For a text that ends, make an ordinary token the end by `metadata`.
+
     Args:
         path: File to write.
         architecture: A key of `ARCHITECTURES`.
@@ -122,7 +125,8 @@ def tiny_gguf(
         rng = np.random.default_rng(seed)
         for name, shape in shapes.items():
             stored = type if len(shape) == 2 else QuantType.F32
-            made = _random(name, shape, stored, rng)  # also when replaced, so that the others stay the same
+            silent = words.control if name == "output.weight" else ()
+            made = _random(name, shape, stored, rng, silent)  # also when replaced, so that the others stay the same
             if name not in given:
                 writer.add_tensor(name, stored, shape, made)
         for name, values in given.items():
@@ -173,12 +177,19 @@ def _shapes(
         yield prefix + "ffn_down.weight", (width, n_ff)
 
 
-def _random(name: str, shape: tuple[int, ...], type: QuantType, rng: np.random.Generator) -> np.ndarray:
-    """Stored rows. The spreads make attention matter and leave clear gaps between the best logits."""
+def _random(
+    name: str, shape: tuple[int, ...], type: QuantType, rng: np.random.Generator, silent: tuple[int, ...]
+) -> np.ndarray:
+    """Stored rows. The spreads make attention matter and leave clear gaps between the best logits.
+
+    Types with an encoder have zeros in the `silent` rows.
+    """
     if len(shape) == 1:
         centre, std = (1.0, 0.1) if name.endswith("norm.weight") else (0.0, 0.1)
         return quantise(QuantType.F32, rng.normal(centre, std, (1, *shape)).astype(np.float32))
     std = 0.5 if name == "token_embd.weight" else 2.0 / np.sqrt(shape[1])
     if type in ENCODERS:
-        return quantise(type, rng.normal(0, std, shape).astype(np.float32))
+        values = rng.normal(0, std, shape).astype(np.float32)
+        values[list(silent)] = 0
+        return quantise(type, values)
     return random_rows(type, *shape, rng, std=float(std))

@@ -22,9 +22,10 @@ _CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Vocab:
-    """A vocabulary: its size and the `tokenizer.*` keys that describe it."""
+    """A vocabulary: its size, the ids of control tokens, and the `tokenizer.*` keys that describe it."""
 
     size: int
+    control: tuple[int, ...]
     metadata: Metadata
 
 
@@ -76,6 +77,7 @@ def bpe_vocab() -> Vocab:
     tokens += ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     return Vocab(
         len(tokens),
+        (bos, bos + 1, bos + 2),
         {
             "tokenizer.ggml.model": ("str", "gpt2"),
             "tokenizer.ggml.pre": ("str", "gpt-2"),
@@ -101,6 +103,7 @@ def spm_vocab() -> Vocab:
     scores = [0.0] * 259 + [-float(rank) for rank in range(len(pieces) + len(characters))] + [0.0] * 2
     return Vocab(
         len(tokens),
+        (1, 2, len(tokens) - 2, len(tokens) - 1),
         {
             "tokenizer.ggml.model": ("str", "llama"),
             "tokenizer.ggml.pre": ("str", "default"),
