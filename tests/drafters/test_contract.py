@@ -1,0 +1,198 @@
+"""What every row of `DRAFTERS` must do, run with a tiny target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
+from specli.drafters.base import Drafter, DraftRequest, TargetBatch
+from specli.drafters.config import DraftConfig, NgramMapConfig, NgramModConfig, SpeculationConfig
+from specli.errors import IncompatibleError
+from specli.gguf.file import GGUFFile
+from specli.gguf.quant import QuantType
+from specli.kernels.reference import ReferenceExecutor
+from specli.kernels.threads import ThreadConfig
+from specli.models import load_model
+from specli.models.base import ModelOptions
+from specli.tokenizer import Tokenizer
+from tests.support.tiny_gguf import tiny_gguf
+
+CONFIG = SpeculationConfig(
+    draft=DraftConfig(n_max=3),
+    ngram_simple=NgramMapConfig(1, 4),
+    ngram_map_k=NgramMapConfig(1, 4),
+    ngram_map_k4v=NgramMapConfig(1, 4),
+    ngram_mod=NgramModConfig(1, 1, 6),
+)
+UPSTREAM_ORDER = (
+    "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
+    "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark",
+)  # fmt: skip
+# Draft files that fit the tiny target; a type with `needs_draft_file` has a row here.
+DRAFT_FILES: dict[str, Callable[[Path], Path]] = {"draft-simple": lambda path: tiny_gguf(path, seed=1)}
+OPTIONS = ModelOptions(capacity=512, type_k=QuantType.F32, type_v=QuantType.F32, max_tokens=16, max_outputs=16)
+LONG = [(i * i) % 97 + 5 for i in range(60)] * 2
+SHORT = [5, 6, 7, 8, 9] * 5
+BROAD = list(range(5, 105)) * 2  # holds a good part of what the target may say, so n-gram drafters have drafts
+
+SPECS = pytest.mark.parametrize("spec", DRAFTERS.values(), ids=DRAFTERS.keys())
+
+
+def executor() -> ReferenceExecutor:
+    return ReferenceExecutor(threads=ThreadConfig(n_threads=1))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("contract")
+
+
+@pytest.fixture
+def inputs(spec: DrafterSpec, folder: Path) -> Iterator[DrafterInputs]:
+    """Inputs for one drafter, its target loaded with what it reads."""
+    target_file = GGUFFile.open(tiny_gguf(folder / "target.gguf"))
+    draft_file = GGUFFile.open(DRAFT_FILES[spec.name](folder / f"{spec.name}.gguf")) if spec.needs_draft_file else None
+    options = OPTIONS
+    if draft_file is not None:
+        options = replace(OPTIONS, taps=spec.taps(draft_file), nextn=spec.reads_nextn)
+    vocabulary = Tokenizer.from_gguf(target_file)
+    made = DrafterInputs(
+        CONFIG,
+        target_file,
+        vocabulary,
+        draft_file=draft_file,
+        draft_vocabulary=vocabulary if draft_file is not None else None,
+        executor=executor() if draft_file is not None else None,
+        options=OPTIONS,
+    )
+    spec.check(made)
+    yield replace(made, target=load_model(target_file, executor(), options))
+    target_file.close()
+    if draft_file is not None:
+        draft_file.close()
+
+
+@dataclass
+class Run:
+    """Greedy generation with one drafter, as plain as can be."""
+
+    inputs: DrafterInputs
+    drafter: Drafter
+
+    def request(self, prompt: list[int], n_rounds: int = 24) -> tuple[list[int], list[list[int]]]:
+        """Generated tokens and the drafts of a request that reuses nothing."""
+        history: list[int] = []
+        self.drafter.rewind(0)
+        for at in range(0, len(prompt), 10):
+            last = self.evaluate(history, prompt[at : at + 10])[-1]
+        self.drafter.begin(prompt)
+        generated, drafts = [last], []
+        for _ in range(n_rounds):
+            draft = self.drafter.draft(DraftRequest(history, last, 8)).tokens[:8]
+            drafts.append(draft)
+            start = len(history)
+            chosen = self.evaluate(history, [last, *draft])
+            n_accepted = next((i for i, token in enumerate(draft) if chosen[i] != token), len(draft))
+            del history[start + 1 + n_accepted :]
+            if draft:
+                self.drafter.accept(n_accepted, own=True)
+            generated += chosen[: n_accepted + 1]
+            last = generated[-1]
+        return generated, drafts
+
+    def evaluate(self, history: list[int], tokens: list[int]) -> list[int]:
+        """The target's choice after each token; the drafter sees the batch."""
+        model = self.inputs.target
+        assert model is not None
+        ids = np.array(tokens, dtype=np.int32)
+        positions = np.arange(len(history), len(history) + len(ids), dtype=np.int32)
+        rows = np.arange(len(ids), dtype=np.int32)
+        out = model.forward(ids, positions, np.zeros_like(ids), rows)
+        chosen = [int(token) for token in out.logits.argmax(dim=1)]
+        history += tokens
+        self.drafter.process(TargetBatch(ids, positions, out.features))
+        return chosen
+
+
+def test_rows_are_in_upstream_order() -> None:
+    assert [name for name in UPSTREAM_ORDER if name in DRAFTERS] == list(DRAFTERS)
+
+
+@SPECS
+def test_row_and_drafter_agree(spec: DrafterSpec, inputs: DrafterInputs) -> None:
+    drafter = spec.build(inputs)
+    assert drafter.name == spec.name
+    assert 1 <= drafter.max_draft <= spec.max_draft(CONFIG)
+    assert drafter.reads_features == bool((inputs.target and inputs.target.options.taps) or spec.reads_nextn)
+    assert spec.summary
+    assert all(option.startswith("--") for option in spec.options)
+    drafter.close()
+
+
+@SPECS
+def test_drafts_change_nothing_but_speed(spec: DrafterSpec, inputs: DrafterInputs) -> None:
+    """Greedy text with the drafter is that without one, and drafts are tokens of the vocabulary, not too many."""
+    run = Run(inputs, spec.build(inputs))
+    generated, drafts = run.request(BROAD)
+    history: list[int] = []
+    for at in range(0, len(BROAD), 16):
+        plain = run.evaluate(history, BROAD[at : at + 16])[-1:]
+    while len(plain) < len(generated):
+        plain += run.evaluate(history, plain[-1:])
+    assert generated == plain
+    assert any(drafts)
+    for draft in drafts:
+        assert len(draft) <= run.drafter.max_draft
+        assert all(0 <= token < inputs.vocabulary.n_vocab for token in draft)
+    run.drafter.close()
+
+
+@SPECS
+def test_second_request_does_not_see_the_first(spec: DrafterSpec, inputs: DrafterInputs) -> None:
+    """reports.md D1, D2, D4: short after long, and the same again, as in a fresh process."""
+    used = Run(inputs, spec.build(inputs))
+    first = used.request(LONG)
+    second = used.request(SHORT)
+    third = used.request(LONG)
+    used.drafter.close()
+    fresh = Run(inputs, spec.build(replace(inputs, executor=executor() if inputs.executor else None)))
+    assert fresh.request(SHORT) == second
+    assert first == third
+    fresh.drafter.close()
+
+
+@SPECS
+@pytest.mark.parametrize("prompt", [[5], [5, 5], [5, 5, 5], list(range(5, 40))], ids=["one", "two", "three", "unlike"])
+def test_short_prompts(spec: DrafterSpec, inputs: DrafterInputs, prompt: list[int]) -> None:
+    run = Run(inputs, spec.build(inputs))
+    run.request(prompt, n_rounds=4)
+    run.drafter.close()
+
+
+@pytest.mark.parametrize("name", DRAFT_FILES)
+def test_draft_files_are_recognised(name: str, folder: Path) -> None:
+    with GGUFFile.open(DRAFT_FILES[name](folder / f"recognised-{name}.gguf")) as file:
+        assert detect_type(file) == name
+
+
+def test_another_vocabulary_is_refused_before_weights_are_read(folder: Path) -> None:
+    with (
+        GGUFFile.open(tiny_gguf(folder / "bpe.gguf")) as target,
+        GGUFFile.open(tiny_gguf(folder / "spm.gguf", vocab="spm")) as draft,
+    ):
+        inputs = DrafterInputs(
+            CONFIG,
+            target,
+            Tokenizer.from_gguf(target),
+            draft_file=draft,
+            draft_vocabulary=Tokenizer.from_gguf(draft),
+        )
+        with pytest.raises(IncompatibleError) as caught:
+            DRAFTERS["draft-simple"].check(inputs)
+    expected = f"{folder / 'spm.gguf'}: vocabulary kind spm does not match {folder / 'bpe.gguf'} (bpe)"
+    assert str(caught.value) == expected

@@ -1,0 +1,141 @@
+"""draft-simple against the plain rule: whatever happened before, it drafts what a fresh model would."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from specli.drafters.base import DraftRequest, TargetBatch
+from specli.drafters.config import DraftConfig
+from specli.drafters.simple import DraftSimple
+from specli.drafters.stepping import CandidateSampler, propose
+from tests.support.recalling_model import RecallingModel, random_tokens
+
+N_VOCAB = 40
+
+
+def drafter_of(model: RecallingModel, config: DraftConfig | None = None, *, n_vocab: int = N_VOCAB) -> DraftSimple:
+    return DraftSimple(model, config or DraftConfig(n_max=4), n_vocab=n_vocab)  # type: ignore[arg-type]
+
+
+def show(drafter: DraftSimple, tokens: list[int], start: int) -> None:
+    ids = np.array(tokens, dtype=np.int32)
+    drafter.process(TargetBatch(ids, np.arange(start, start + len(ids), dtype=np.int32)))
+
+
+def expected(history: list[int], last: int, config: DraftConfig, limit: int) -> list[int]:
+    model = RecallingModel(n_vocab=N_VOCAB)
+    sequence = [*history, last]
+
+    def advance(token: int) -> object:
+        sequence.append(token)
+        return model.logits(sequence)
+
+    sampler = CandidateSampler(probabilistic=False)
+    return propose(model.logits(sequence), advance, sampler, config, limit=limit).tokens  # type: ignore[arg-type]
+
+
+def start_request(drafter: DraftSimple, rng: random.Random, before: list[int], prompt: list[int]) -> None:
+    """As the engine starts one: the common prefix is kept, the rest is shown in chunks."""
+    limit = min(len(before), len(prompt) - 1)
+    keep = next((i for i in range(limit) if before[i] != prompt[i]), limit)
+    drafter.rewind(keep)
+    while keep < len(prompt):
+        size = rng.randrange(1, 30)
+        show(drafter, prompt[keep : keep + size], keep)
+        keep += size
+    drafter.begin(prompt)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drafts_depend_on_the_sequence_alone(seed: int) -> None:
+    """Requests in turn, with rounds that accept part, are won by another drafter, dropped by n_min, or capped."""
+    rng = random.Random(seed)
+    config = DraftConfig(n_max=rng.choice((1, 3, 6)), p_min=rng.choice((0.0, 0.3)), n_min=rng.choice((0, 0, 2)))
+    drafter = drafter_of(RecallingModel(n_vocab=N_VOCAB), config)
+    history: list[int] = []
+    for _ in range(8):
+        prompt = random_tokens(rng, rng.randrange(1, 60), N_VOCAB)
+        prompt = rng.choice((history + prompt, history[: len(history) // 2] + prompt, prompt))
+        start_request(drafter, rng, history, prompt)
+        history = list(prompt)
+        for _ in range(rng.randrange(12)):
+            last = rng.randrange(N_VOCAB)
+            limit = rng.choice((1, 2, 100))
+            draft = []
+            if rng.random() < 0.7:
+                draft = drafter.draft(DraftRequest(history, last, limit)).tokens
+                assert draft == expected(history, last, config, limit)
+            own = bool(draft)
+            draft = draft or random_tokens(rng, rng.randrange(4), N_VOCAB)
+            show(drafter, [last, *draft], len(history))
+            n_accepted = rng.randrange(len(draft) + 1)
+            if draft:
+                drafter.accept(n_accepted, own=own)
+            history += [last, *draft[:n_accepted]]
+
+
+def test_nothing_is_evaluated_twice() -> None:
+    """8 tokens of prompt; a draft of 4 feeds the last token and three of its own; all stand, so two are missing."""
+    model = RecallingModel(n_vocab=N_VOCAB)
+    drafter = drafter_of(model)
+    prompt = list(range(8))
+    show(drafter, prompt, 0)
+    drafter.begin(prompt)
+    assert model.n_rows == 8
+    draft = drafter.draft(DraftRequest(prompt, 9, 100)).tokens
+    assert model.n_rows == 8 + 4
+    show(drafter, [9, *draft], 8)
+    assert model.n_rows == 8 + 4
+    drafter.draft(DraftRequest([*prompt, 9, *draft], 10, 100))
+    assert model.n_rows == 8 + 4 + 2 + 3
+
+
+def test_prompt_longer_than_a_batch_is_split() -> None:
+    model = RecallingModel(max_tokens=8)
+    drafter = drafter_of(model)
+    show(drafter, list(range(20)), 0)
+    assert model.n_forwards == 3
+    assert model.cells == list(range(20))
+
+
+def test_begin_evaluates_what_process_did_not_show() -> None:
+    model = RecallingModel()
+    drafter_of(model).begin([1, 2, 3])
+    assert model.cells == [1, 2, 3]
+
+
+def test_tokens_that_only_the_target_has_are_read_as_another() -> None:
+    """reports.md V2: the context may hold ids beyond the draft vocabulary; they must not reach the draft model."""
+    model = RecallingModel(n_vocab=10)
+    drafter = drafter_of(model, n_vocab=20)
+    show(drafter, [1, 15, 2], 0)
+    draft = drafter.draft(DraftRequest([1, 15, 2], 19, 100)).tokens
+    assert model.cells[:4] == [1, 0, 2, 0]
+    assert all(token < 10 for token in draft)
+
+
+def test_tokens_that_only_the_draft_model_has_are_not_proposed() -> None:
+    drafter = drafter_of(RecallingModel(n_vocab=40), DraftConfig(n_max=30), n_vocab=2)
+    assert set(drafter.draft(DraftRequest([1], 0, 100)).tokens) == {0, 1}
+
+
+def test_sampled_drafts_repeat_with_the_request() -> None:
+    drafter = drafter_of(RecallingModel(), DraftConfig(n_max=6, probabilistic=True))
+    requests = [DraftRequest([1, 2], 3, 100, temperature, 5) for temperature in (1.0, 1.0, 0.0)]
+    drafts = []
+    for request in requests:
+        drafter.begin([1, 2])
+        drafts.append(drafter.draft(request))
+    sampled, again, greedy = drafts
+    assert sampled.tokens == again.tokens != greedy.tokens
+    assert sampled.probabilities is not None
+    assert greedy.probabilities is None
+
+
+def test_close_releases_the_model() -> None:
+    model = RecallingModel()
+    drafter_of(model).close()
+    assert model.is_closed

@@ -1,0 +1,166 @@
+"""Candidates, sampling among them, and the stop rules of token-by-token drafting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from specli.drafters.base import Draft, DraftRequest
+from specli.drafters.config import DraftConfig
+from specli.drafters.stepping import Candidates, CandidateSampler, propose
+from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister
+
+
+def request(temperature: float = 0.0, seed: int = 7) -> DraftRequest:
+    return DraftRequest([1], 2, 8, temperature, seed)
+
+
+def candidates_of(*logits: float, temperature: float = 1.0) -> Candidates:
+    found = Candidates.of(torch.tensor(logits), temperature=temperature)
+    assert found is not None
+    return found
+
+
+def test_probabilities_are_those_of_the_ten_best() -> None:
+    found = candidates_of(*(float(i) for i in range(12)))
+    assert found.ids.tolist() == list(range(11, 1, -1))
+    expected = np.exp(-np.arange(10.0))
+    np.testing.assert_allclose(found.probabilities, expected / expected.sum(), rtol=1e-6)
+
+
+def test_ties_go_to_the_lowest_ids() -> None:
+    found = candidates_of(*[0.0] * 5, 1.0, *[0.0] * 10)
+    assert found.ids.tolist() == [5, 0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_vocabulary_smaller_than_the_number_of_candidates() -> None:
+    assert candidates_of(1.0, 3.0, 2.0).ids.tolist() == [1, 2, 0]
+
+
+def test_temperature_divides_the_logits() -> None:
+    """Logits 2 and 0 at temperature 2: e / (e + 1)."""
+    assert candidates_of(2.0, 0.0, temperature=2.0).probabilities[0] == pytest.approx(math.e / (math.e + 1))
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+def test_no_candidates_where_nothing_is_possible(value: float) -> None:
+    """reports.md D22: a head that yields only -inf means no draft."""
+    assert Candidates.of(torch.full((20,), value)) is None
+
+
+def test_impossible_tokens_have_no_probability() -> None:
+    assert candidates_of(1.0, -math.inf, -math.inf).probabilities.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_greedy_picks_the_best() -> None:
+    sampler = CandidateSampler(probabilistic=True)
+    sampler.prepare(request(temperature=0.0))
+    assert sampler.is_greedy
+    assert sampler.pick(candidates_of(0.0, 2.0, 1.0)) == 1
+
+
+def test_sampling_follows_the_stream_of_the_salted_seed() -> None:
+    sampler = CandidateSampler(probabilistic=True)
+    sampler.prepare(request(temperature=1.0, seed=7))
+    found = candidates_of(0.0, 0.0, 0.0, 0.0)
+    stream = MersenneTwister(7 ^ DRAFT_SALT)
+    expected = [math.ceil(4 * stream.double()) - 1 for _ in range(50)]
+    assert [sampler.pick(found) for _ in range(50)] == expected
+    assert set(expected) == {0, 1, 2, 3}
+
+
+def test_stream_starts_over_with_a_request_and_with_new_settings_but_not_with_a_draft() -> None:
+    found = candidates_of(*[0.0] * 10)
+    sampler = CandidateSampler(probabilistic=True)
+
+    def draws(n: int = 8) -> list[int]:
+        return [sampler.pick(found) for _ in range(n)]
+
+    sampler.prepare(request(1.0))
+    first = draws()
+    sampler.prepare(request(1.0))
+    assert draws() != first
+    sampler.reset()
+    assert draws() == first
+    sampler.prepare(request(0.5))
+    sampler.prepare(request(1.0))
+    assert draws() == first
+
+
+def test_random_seed_stays_random() -> None:
+    found = candidates_of(*[0.0] * 10)
+    runs = set()
+    for _ in range(2):
+        sampler = CandidateSampler(probabilistic=True)
+        sampler.prepare(request(1.0, seed=RANDOM_SEED))
+        runs.add(tuple(sampler.pick(found) for _ in range(40)))
+    assert len(runs) == 2
+
+
+# --- propose -------------------------------------------------------------------------------------------------------
+
+
+def row(token: int, probability: float) -> torch.Tensor:
+    """Logits over two tokens that give `token` this probability."""
+    logits = torch.zeros(2)
+    logits[token] = math.log(probability / (1 - probability))
+    return logits
+
+
+def run(rows: list[torch.Tensor], config: DraftConfig, *, limit: int = 100) -> tuple[Draft, list[int]]:
+    """The draft from scripted logits, and the tokens that were fed."""
+    fed: list[int] = []
+    script = iter(rows)
+
+    def advance(token: int) -> torch.Tensor:
+        fed.append(token)
+        return next(script)
+
+    sampler = CandidateSampler(probabilistic=False)
+    return propose(next(script), advance, sampler, config, limit=limit), fed
+
+
+ROWS = [row(1, 0.9), row(0, 0.8), row(1, 0.6), row(0, 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("config", "limit", "tokens"),
+    [
+        (DraftConfig(n_max=3), 100, [1, 0, 1]),
+        (DraftConfig(n_max=3), 2, [1, 0]),
+        (DraftConfig(n_max=1), 100, [1]),
+        (DraftConfig(n_max=0), 100, [1]),  # llama.cpp appends before it counts
+        (DraftConfig(n_max=4, p_min=0.7), 100, [1, 0]),
+        (DraftConfig(n_max=4, p_min=0.95), 100, []),
+        (DraftConfig(n_max=4, p_min=0.7, n_min=2), 100, [1, 0]),
+        (DraftConfig(n_max=4, p_min=0.7, n_min=3), 100, []),  # reports.md S1: dropped, so never counted
+        (DraftConfig(n_max=4, n_min=3), 2, []),
+    ],
+)
+def test_stop_rules(config: DraftConfig, limit: int, tokens: list[int]) -> None:
+    draft, fed = run(list(ROWS), config, limit=limit)
+    assert draft.tokens == tokens
+    assert draft.probabilities is None
+    assert not tokens or len(fed) <= len(tokens)
+
+
+def test_the_last_proposed_token_is_not_fed() -> None:
+    assert run(list(ROWS), DraftConfig(n_max=3))[1] == [1, 0]
+
+
+def test_drafting_ends_where_nothing_is_possible() -> None:
+    assert run([ROWS[0], torch.full((2,), -math.inf)], DraftConfig(n_max=3))[0].tokens == [1]
+
+
+def test_sampled_drafts_carry_the_candidates_of_every_token() -> None:
+    sampler = CandidateSampler(probabilistic=True)
+    sampler.prepare(request(temperature=1.0))
+    draft = propose(ROWS[0], lambda _: ROWS[1], sampler, DraftConfig(n_max=3), limit=100)
+    assert draft.probabilities is not None
+    assert len(draft.probabilities) == len(draft.tokens) == 3
+    ids, probabilities = draft.probabilities[0]
+    assert ids.tolist() == [1, 0]
+    np.testing.assert_allclose(probabilities, [0.9, 0.1], rtol=1e-6)
