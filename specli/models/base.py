@@ -175,7 +175,8 @@ class Model(ABC):
         self.executor.close()
 
     def _claim_rope_factors(self, tensors: Tensors) -> Vector | None:
-        rope = self.config.layers[0].rope
+        ropes = [layer.rope for layer in self.config.layers]
+        rope = next((rope for rope in ropes if rope.uses_factors), ropes[0])
         if rope.scaling != "longrope":
             return tensors.vector("rope_freqs.weight", rope.n_rot // 2, self.rope_factors)
         which = "long" if self.options.capacity > rope.n_ctx_original else "short"

@@ -221,7 +221,7 @@ class Keys:
         """Length of the token list; a file without one must say `vocab_size`."""
         tokens = "tokenizer.ggml.tokens"
         if tokens in self._metadata:
-            return len(self._metadata.require(tokens, "[str]"))
+            return self._metadata.length(tokens)
         return self.count("vocab_size")
 
 

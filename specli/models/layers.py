@@ -10,11 +10,12 @@ Tensor names are GGUF's; shapes in comments are torch order, T rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from specli.kernels.ops import Activation, AttentionSpec, Buffer, Executor, Extent, Ops, RopeTable
 from specli.models.cache import CacheLayer
 from specli.models.config import LayerConfig
-from specli.models.tensors import Need, Tensors, Vector, value_of
+from specli.models.tensors import Need, Scalar, Tensors, Vector, value_of
 
 
 class Scratch:
@@ -55,6 +56,30 @@ class Rows:
     slots: Buffer
     scratch: Scratch
     ends: Buffer | None = None
+
+
+class AttentionPart(Protocol):
+    """What a layer has before its feed-forward."""
+
+    def trace(
+        self,
+        ops: Ops,
+        out: Buffer,
+        x: Buffer,
+        rows: Rows,
+        cache: CacheLayer,
+        rope: RopeTable,
+        *,
+        accumulate: bool = False,
+    ) -> None:
+        """`out (+)= attention(x)`."""
+
+
+class FeedForwardPart(Protocol):
+    """What works on each row by itself: dense, or a mixture of experts."""
+
+    def trace(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
+        """`out (+)= feed_forward(x)`."""
 
 
 class RMSNorm:
@@ -275,19 +300,21 @@ class Layer:
 
     Attributes:
         attn_norm: Before attention.
-        attention: Or anything with its `trace`.
+        attention: Writes its own keys and values.
         ffn_norm: Before the feed-forward.
-        feed_forward: Or anything with its `trace`.
+        feed_forward: Dense or experts.
         post_attention_norm: On the attention's output before it is added (gemma), or None.
         post_ffw_norm: The same for the feed-forward.
+        layer_output_scale: Factor on the whole stream at the end (gemma4), or None.
     """
 
     attn_norm: RMSNorm
-    attention: Attention
+    attention: AttentionPart
     ffn_norm: RMSNorm
-    feed_forward: FeedForward
+    feed_forward: FeedForwardPart
     post_attention_norm: RMSNorm | None = None
     post_ffw_norm: RMSNorm | None = None
+    layer_output_scale: Scalar | None = None
 
     def trace(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
         """Advances the residual stream `x` `[T, D]` by one layer, in place."""
@@ -306,6 +333,8 @@ class Layer:
             branch = rows.scratch.buffer("branch", x.width)
             self.feed_forward.trace(ops, branch, normed, rows)
             _add_normed(ops, x, branch, self.post_ffw_norm)
+        if self.layer_output_scale is not None:
+            ops.scale(x, self.layer_output_scale.value)
 
 
 def _add_normed(ops: Ops, x: Buffer, branch: Buffer, norm: RMSNorm) -> None:

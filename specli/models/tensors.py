@@ -45,6 +45,7 @@ def value_of(parameter: Parameter[T] | None) -> T | None:
 
 Matrix = Parameter[Weight]
 Vector = Parameter[torch.Tensor]
+Scalar = Parameter[float]
 
 
 class Tensors:
@@ -82,6 +83,14 @@ class Tensors:
     def vector(self, name: str, size: int, need: Need = "required") -> Vector | None:
         """Claims a norm weight, bias or the like, `[size]`; the rest as `matrix`."""
         return self._claim(name, (size,), need, lambda executor, tensor: executor.vector(tensor))
+
+    @overload
+    def scalar(self, name: str) -> Scalar: ...
+    @overload
+    def scalar(self, name: str, need: Need) -> Scalar | None: ...
+    def scalar(self, name: str, need: Need = "required") -> Scalar | None:
+        """Claims a tensor of one number, kept as a Python float; the rest as `matrix`."""
+        return self._claim(name, (1,), need, lambda executor, tensor: float(tensor.dequantise().item()))
 
     def skip(self, prefix: str) -> None:
         """Knows all tensors whose name starts with `prefix` without reading them (MTP blocks that are not wanted)."""
