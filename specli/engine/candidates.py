@@ -24,12 +24,14 @@ _COLUMNS_PER_PICK = 8  # more columns than picks: a tight bound, so that few can
 def descending(values: Floats) -> npt.NDArray[np.int64]:
     """The order that sorts the values descending, equal ones by their place; `[n]` int64."""
     if len(values) < _MANY:
-        return np.argsort(-values, kind="stable")
+        order: npt.NDArray[np.int64] = np.argsort(-values, kind="stable")
+        return order
     bits = (values + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
     ascending = bits ^ (bits >> 31 & 0x7FFFFFFF)  # int32 in the order of the floats
     keys = -ascending.astype(np.int64) << 32 | np.arange(len(values))
     keys.sort()
-    return keys & 0xFFFFFFFF
+    keys &= 0xFFFFFFFF
+    return keys
 
 
 def reduce(logits: Floats, k: int) -> Ids:

@@ -114,7 +114,8 @@ class Dry(Link):
         exponent = length - self._allowed
         if self._max_exponent > 0:
             exponent = min(exponent, self._max_exponent)
-        cost: np.float32 = f32(float(self._multiplier) * float(self._base) ** exponent)
+        with np.errstate(over="ignore"):  # at worst the token is banned
+            cost: np.float32 = f32(np.float64(self._multiplier) * np.float64(self._base) ** exponent)
         return cost
 
     def _reach(self) -> int:
