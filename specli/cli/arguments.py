@@ -195,7 +195,8 @@ def read_config_file(command: str, path: Path) -> tuple[list[Assignment], list[s
     )  # fmt: skip
     parser.optionxform = str  # type: ignore[assignment, method-assign]  # keys are case sensitive
     try:
-        parser.read_string(f"[default]\n{text}", source=str(path))
+        lines = (line.strip() for line in text.splitlines())  # an indented line is not a continuation here
+        parser.read_string("\n".join(("[default]", *lines)), source=str(path))
     except configparser.Error as error:
         raise UsageError(f"{path}: not an INI file: {str(error).splitlines()[0]}") from None
 

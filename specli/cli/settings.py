@@ -60,18 +60,14 @@ class Settings:
     def _read(self, option: Option, assignment: Assignment) -> Any:
         """The value of an option; ValueError says what is wrong with it."""
         text = assignment.text
+        value = option.kind.parse(text) if text is not None else option.const if assignment.is_positive else False
         if option.removed:
-            if text is not None:
-                option.kind.parse(text)
             raise ValueError(f"the argument has been removed. {option.removed}")
         if option.refused:
-            asked = text if text is not None else ("on" if assignment.is_positive else "off")
+            asked = str(value) if text is not None else "on" if assignment.is_positive else "off"
             if asked in option.satisfied:
                 return None
             raise ValueError(f"not available in specli: {option.refused}")
-        if text is None:
-            return option.const if assignment.is_positive else False
-        value = option.kind.parse(text)
         previous = self.values.get(option.field or "")
         if option.kind.merge and previous and previous.origin.source == assignment.origin.source:
             value = option.kind.merge(previous.value, value)

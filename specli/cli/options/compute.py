@@ -8,6 +8,7 @@ from specli.cli.options.kinds import (
     CPU_RANGE,
     DEVICE,
     GPU_LAYERS,
+    Kind,
     choice,
     integer,
     on_off,
@@ -19,9 +20,10 @@ context = partial(Option, panel="Context and memory")
 device = partial(Option, panel="Device and threads")
 drafter = partial(Option, panel="Draft model")
 
+ZERO_ONE = choice("0", "1")
 ONE_POOL = "one set of threads serves prompts and single tokens; use {}"
 WHOLE_MODEL = "a model lies on one device as a whole"
-SWITCH = choice("0", "1")
+SWITCH = Kind("0|1", lambda text: ZERO_ONE.parse(text) == "1", values=("0", "1"))
 PRIORITY = integer(-1, 3)
 DRAFT_PRIORITY = integer(0, 3)
 POLL = integer(0, 100, metavar="0..100")

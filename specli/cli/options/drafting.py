@@ -59,7 +59,7 @@ OPTIONS = (
     ),
     drafting(
         ("--spec-draft-p-split", "--draft-p-split"), "split probability of tree drafting",
-        kind=number(), env="LLAMA_ARG_SPEC_DRAFT_P_SPLIT", satisfied=("0.1", "0.10"),
+        kind=number(), env="LLAMA_ARG_SPEC_DRAFT_P_SPLIT", satisfied=("0.1",),
         refused="drafts are chains, not trees; llama.cpp reads it in llama-speculative only",
     ),
     drafting(

@@ -1,0 +1,138 @@
+"""The grammar of the command line, and its errors in full."""
+
+import pytest
+
+from specli.cli import main
+from specli.cli.arguments import read_command_line
+from specli.cli.config import CommandConfig
+from specli.cli.settings import Settings, resolve
+from specli.errors import UsageError
+
+
+def settle(*arguments: str, command: str = "generate") -> Settings:
+    return resolve(command, read_command_line(command, arguments), {}, read_files=False)
+
+
+def config(*arguments: str) -> CommandConfig:
+    return settle(*arguments).config()
+
+
+def test_multi_letter_short_options_are_not_bundles() -> None:
+    result = config("-ngld", "9", "-md", "d.gguf", "-ctkd", "q8_0", "-n", "3")
+    assert result.draft.n_gpu_layers == 9
+    assert result.source.draft_model == "d.gguf"
+    assert result.draft.type_k == "q8_0"
+    assert result.request.n_predict == 3
+
+
+def test_underscores_stand_for_dashes_in_long_options_only() -> None:
+    assert config("--spec_draft_n_max", "5").speculation.draft.n_max == 5
+    assert config("--spec_draft_n_max=5").speculation.draft.n_max == 5
+    with pytest.raises(UsageError, match="invalid argument: -no_cnv"):
+        settle("-no_cnv")
+
+
+def test_value_may_follow_an_equals_sign() -> None:
+    assert config("--temp=0", "-n=4").request.n_predict == 4
+    assert config("--prompt=a=b").prompt.text == "a=b"
+    assert config("--prompt=--temp").prompt.text == "--temp"
+    assert config("--prompt=").prompt.text == ""
+
+
+def test_negative_numbers_and_dashed_texts_are_values() -> None:
+    assert config("--top-n-sigma", "-1", "-s", "-1").request.sampling.seed == 4294967295
+    assert config("-p", "- one\n- two").prompt.text == "- one\n- two"
+    assert config("-p", "-").prompt.text == "-"
+
+
+def test_repeated_spec_types_add_up() -> None:
+    assert config("--spec-type", "ngram-mod", "--spec-type", "draft-eagle3").speculation.types == (
+        "ngram-mod",
+        "draft-eagle3",
+    )
+
+
+def test_repeated_option_warns_that_the_last_one_counts() -> None:
+    settings = settle("--top-k", "1", "--top-k", "2", "-r", "a", "-r", "b")
+    assert settings.config().request.sampling.top_k == 2
+    assert settings.warnings == [
+        "DEPRECATED: argument '--top-k' specified multiple times, use comma-separated values instead "
+        "(only last value will be used)"
+    ]
+
+
+def test_option_of_another_drafter_warns() -> None:
+    settings = settle("--spec-type", "ngram-simple", "--spec-ngram-mod-n-match", "12", "--spec-draft-n-max", "4")
+    assert settings.warnings == [
+        "--spec-draft-n-max has no effect: it is read by draft-simple draft-eagle3 draft-mtp draft-dflash draft-dspark",
+        "--spec-ngram-mod-n-match has no effect: it is read by ngram-mod",
+    ]
+    assert settle("-md", "d.gguf", "--spec-draft-n-max", "4").warnings == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["-fa", "--temp", "0"], 'error while handling argument "-fa": expected value for argument', None),
+        (
+            ["--spec-type", "--temp", "0"],
+            'error while handling argument "--spec-type": expected value for argument',
+            "--spec-type TYPE[,TYPE…]: drafters, comma-separated; repeated options add up, their order does not matter",
+        ),
+        (
+            ["--temp"],
+            'error while handling argument "--temp": expected value for argument',
+            "--temp N: temperature; 0 = greedy",
+        ),
+        (
+            ["--ignore-eos=1"],
+            'error while handling argument "--ignore-eos": takes no value',
+            "--ignore-eos: never end at an end token",
+        ),
+        (["--draft-n-max", "8"], "invalid argument: --draft-n-max", "did you mean --spec-draft-n-max?"),
+        (["--draft-model", "x"], "invalid argument: --draft-model", "did you mean --spec-draft-model?"),
+        (["-st"], "invalid argument: -st", "-st is an option of specli chat"),
+        (["--outtype", "f16"], "invalid argument: --outtype", "--outtype is an option of specli convert"),
+        (["--zzz"], "invalid argument: --zzz", "see specli generate --help"),
+        (["file.gguf"], "invalid argument: file.gguf", "see specli generate --help"),
+        (["-xyz"], "invalid argument: -xyz", "see specli generate --help"),
+    ],
+)
+def test_error_texts(arguments: list[str], message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle(*arguments)
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stderr"),
+    [
+        (["generat"], "error: unknown command: generat\nhint: did you mean generate?\n"),
+        (["nonsense"], "error: unknown command: nonsense\nhint: commands are generate, chat, stats, synth, convert\n"),
+        (["generate", "--zzz"], "error: invalid argument: --zzz\nhint: see specli generate --help\n"),
+        (
+            ["generate", "--draft-max", "8"],
+            'error while handling argument "--draft-max": the argument has been removed. '
+            "use --spec-draft-n-max or --spec-ngram-mod-n-max\n",
+        ),
+        (["convert"], "error: SRC is required\nhint: specli convert SRC, a checkpoint directory or hub id\n"),
+        (["convert", "a", "b"], "error: invalid argument: b\nhint: see specli convert --help\n"),
+        (["--zzz"], "error: No such option: --zzz\n"),
+    ],
+)
+def test_usage_errors_exit_with_2(
+    arguments: list[str], stderr: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, "/nonexistent")
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", stderr)
+
+
+def test_help_wins_over_a_missing_model_but_not_over_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Drafting:" in out
+    assert "[default: 3; env: LLAMA_ARG_SPEC_DRAFT_N_MAX]" in " ".join(out.split())
+    assert main(["generate", "--temp", "x", "--help"]) == 2

@@ -1,0 +1,123 @@
+"""The option table against the facts about llama.cpp's options, and against itself."""
+
+import shlex
+from collections import Counter
+
+import pytest
+
+from specli.cli.arguments import read_command_line
+from specli.cli.config import DEFAULTS, read_field
+from specli.cli.options import OPTIONS, PANELS, options_of, spellings_of
+from specli.cli.options.option import Option
+from specli.cli.settings import Settings, resolve
+from specli.cli.tree import COMMANDS
+from specli.errors import UsageError
+from tests.cli.facts import ERRORS, FACTS, REFUSED, REMOVED, VALUES
+
+
+def find(spelling: str) -> Option:
+    """The row of a spelling in the first command that has it."""
+    return next(spellings_of(name)[spelling] for name in COMMANDS if spelling in spellings_of(name))
+
+
+def accepts(option: Option, value: str) -> bool:
+    try:
+        option.kind.parse(value)
+    except ValueError:
+        return not option.kind.takes_value
+    return True
+
+
+def settle(line: str) -> Settings:
+    arguments = shlex.split(line, posix=False)
+    command = next(name for name in COMMANDS if arguments[0].partition("=")[0] in spellings_of(name))
+    return resolve(command, read_command_line(command, arguments), {}, read_files=False)
+
+
+@pytest.mark.parametrize(("spellings", "default", "env"), FACTS, ids=[row[0].split()[0] for row in FACTS])
+def test_option_has_upstream_spellings_default_and_variable(spellings: str, default: object, env: str | None) -> None:
+    positive, _, negative = spellings.partition(" / ")
+    option = find(positive.split()[0])
+    assert set(option.names) == set(positive.split())
+    assert set(option.negative) == set(negative.split())
+    assert option.env == env
+    assert option.field is not None
+    assert read_field(DEFAULTS, option.field) == default
+
+
+@pytest.mark.parametrize(("line", "field", "value"), VALUES, ids=[row[0] for row in VALUES])
+def test_value_arrives_in_its_field(line: str, field: str, value: object) -> None:
+    assert read_field(settle(line).config(), field) == value
+
+
+@pytest.mark.parametrize(("line", "text"), ERRORS, ids=[row[0] for row in ERRORS])
+def test_wrong_value_is_answered_with_upstream_text(line: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle(line)
+    assert str(caught.value) == f'error while handling argument "{line.split()[0]}": {text}'
+
+
+@pytest.mark.parametrize("spelling", REFUSED)
+def test_option_without_meaning_is_refused_with_a_reason(spelling: str) -> None:
+    option = find(spelling)
+    assert option.refused
+    values = (*option.kind.values, "7", "0-1", "1")
+    bad = next(value for value in values if value not in option.satisfied and accepts(option, value))
+    line = f"{spelling} {bad}" if option.kind.takes_value else spelling
+    with pytest.raises(UsageError) as caught:
+        settle(line)
+    assert str(caught.value) == f'error while handling argument "{spelling}": not available in specli: {option.refused}'
+
+
+@pytest.mark.parametrize(("spelling", "replacement"), REMOVED.items())
+def test_removed_option_names_its_replacement(spelling: str, replacement: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle(f"{spelling} 8")
+    assert str(caught.value) == (
+        f'error while handling argument "{spelling}": the argument has been removed. {replacement}'
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_spelling_belongs_to_two_rows(command: str) -> None:
+    counts = Counter(spelling for option in options_of(command) for spelling in option.spellings)
+    assert [spelling for spelling, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_row_is_complete(option: Option) -> None:
+    assert option.panel in PANELS
+    assert option.help
+    assert not option.help.endswith(".")
+    assert option.field or option.refused or option.removed or option.implies
+    if option.field:
+        read_field(DEFAULTS, option.field)
+
+
+def test_same_spelling_reads_its_value_alike_in_all_commands() -> None:
+    kinds: dict[str, tuple[bool, str | None]] = {}
+    for option in OPTIONS:
+        for spelling in option.spellings if option.is_listed else ():
+            value = (option.kind.takes_value, option.kind.files)
+            assert kinds.setdefault(spelling, value) == value, spelling
+
+
+def test_spec_default_sets_ngram_mod_sizes_and_keeps_other_types() -> None:
+    config = settle("--spec-type ngram-simple --spec-ngram-mod-n-max 8 --spec-default").config()
+    assert config.speculation.types == ("ngram-simple", "ngram-mod")
+    mod = config.speculation.ngram_mod
+    assert (mod.n_match, mod.n_min, mod.n_max) == (24, 48, 64)
+
+
+def test_last_of_grammar_and_schema_wins() -> None:
+    sampling = settle("--grammar g -j {}").config().request.sampling
+    assert (sampling.grammar, sampling.json_schema) == (None, "{}")
+    sampling = settle("-j {} --grammar g").config().request.sampling
+    assert (sampling.grammar, sampling.json_schema) == ("g", None)
+
+
+def test_explicit_sampling_fields_are_told_apart() -> None:
+    """The model's own defaults must not replace what the user set; `--sampler-seq` does not count (cli.md §3.6)."""
+    sampling = settle("--temp 0.8 --top-k 40 --sampler-seq kt").config().request.sampling
+    assert sampling.explicit == {"temperature", "top_k"}
+    assert settle("--samplers top_k").config().request.sampling.explicit == {"samplers"}
