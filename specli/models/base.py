@@ -109,8 +109,6 @@ class Model(ABC):
         for index in range(config.n_layers, len(config.layers)):
             tensors.skip(f"blk.{index}.")  # MTP layers belong to their drafter
         tensors.check()
-        tensors.load(executor)
-
         self.cache = KVCache(
             executor,
             config.layers[: config.n_layers],
@@ -119,6 +117,7 @@ class Model(ABC):
             type_k=options.type_k,
             type_v=options.type_v,
         )
+        tensors.load(executor)
         self._ropes = self._rope_tables(value_of(rope_factors))
         self._allocate()
         self._program = executor.compile(self._trace)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specli.errors import FormatError
+from specli.errors import FormatError, IncompatibleError
 from specli.gguf.file import GGUFFile
-from specli.gguf.quant import QuantTensor
+from specli.gguf.quant import QuantTensor, QuantType
 from specli.kernels.reference import ReferenceExecutor, ReferenceWeight
 from specli.models.tensors import Parameter, Tensors
 from tests.support.running import open_model
@@ -42,6 +42,14 @@ def test_all_faults_are_listed_before_anything_is_read(tmp_path: Path) -> None:
         "missing; blk.1.ffn_down.weight has shape [64, 64], expected [64, 128]; blk.1.extra.weight is not part of the "
         "architecture"
     )
+    assert executor.read == []
+
+
+def test_a_cache_type_that_does_not_fit_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", "llama")  # heads of 16
+    executor = Recorder()
+    with pytest.raises(IncompatibleError, match="^cache type q8_0 needs head sizes in multiples of 32, found 16$"):
+        open_model(path, executor, type_k=QuantType.Q8_0)
     assert executor.read == []
 
 
