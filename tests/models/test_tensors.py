@@ -48,7 +48,7 @@ def test_all_faults_are_listed_before_anything_is_read(tmp_path: Path) -> None:
 def test_a_cache_type_that_does_not_fit_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     path = tiny_gguf(tmp_path / "m.gguf", "llama")  # heads of 16
     executor = Recorder()
-    with pytest.raises(IncompatibleError, match="^cache type q8_0 needs head sizes in multiples of 32, found 16$"):
+    with pytest.raises(IncompatibleError, match=r"^cache type q8_0 needs head sizes in multiples of 32, found 16$"):
         open_model(path, executor, type_k=QuantType.Q8_0)
     assert executor.read == []
 
