@@ -60,7 +60,9 @@ def _plain(dtype: str) -> Decoder:
 
 
 def _bf16(blocks: Bytes, out: Floats) -> None:
-    np.left_shift(blocks.view("<u2"), np.uint32(16), out=out.view(np.uint32))
+    bits = out.view(np.uint32)
+    bits[:] = blocks.view("<u2")
+    bits <<= np.uint32(16)
 
 
 def _q4_0(blocks: Bytes, out: Floats) -> None:
