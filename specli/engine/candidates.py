@@ -28,7 +28,7 @@ def descending(values: Floats) -> npt.NDArray[np.int64]:
         return order
     bits = (values + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
     ascending = bits ^ (bits >> 31 & 0x7FFFFFFF)  # int32 in the order of the floats
-    keys = -ascending.astype(np.int64) << 32 | np.arange(len(values))
+    keys: npt.NDArray[np.int64] = -ascending.astype(np.int64) << 32 | np.arange(len(values))
     keys.sort()
     keys &= 0xFFFFFFFF
     return keys

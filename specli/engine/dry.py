@@ -38,17 +38,15 @@ def find_breakers(texts: Iterable[str], vocabulary: Vocabulary, n_vocab: int) ->
         whole = text.encode()[:_MAX_BREAKER_BYTES]
         if not whole:
             continue
-        tails = [
-            tuple(_encode_rest(whole[n:], vocabulary)) for n in range(1, len(whole))
-        ]  # entry n - 1: what follows a token that ends with the first n bytes
-        for token, piece in enumerate(pieces):
-            found: list[tuple[int, ...]] = [()]
-            if whole not in piece:
-                found = [tails[n - 1] for n in range(len(whole) - 1, 0, -1) if piece.endswith(whole[:n])]
-            for tail in found:
-                known = breakers.setdefault(token, [])
-                if tail not in known:
-                    known.append(tail)
+        heads: Breakers = {token: [()] for token, piece in enumerate(pieces) if whole in piece}
+        for n in range(len(whole) - 1, 0, -1):
+            tail = tuple(_encode_rest(whole[n:], vocabulary))
+            for token in [token for token, piece in enumerate(pieces) if piece.endswith(whole[:n])]:
+                if () not in heads.get(token, []):
+                    heads.setdefault(token, []).append(tail)
+        for token, tails in heads.items():
+            known = breakers.setdefault(token, [])
+            known += [tail for tail in tails if tail not in known]
     return breakers
 
 
