@@ -7,8 +7,9 @@ llama.cpp `common/ngram-map.cpp`. Its rules are kept to the letter, since they d
 - a draft is read where the n-gram was found, also when ngram-map-k4v has counted another place as more frequent;
 - after a round that accepted `a` tokens the same n-gram proposes at most `a`; at 0 it is silent until forgotten.
 
-What llama.cpp does by scanning is done by dictionaries here: the list of n-grams seen is keyed by the n-gram, and the
-occurrences that ngram-map-k4v counts are chained from each to the one before. Work per token is constant on average.
+What llama.cpp does by scanning is done by dictionaries here: the list of n-grams seen is keyed by the n-gram, and what
+ngram-map-k4v counts over all earlier occurrences is carried along from each occurrence to the next. Work per token does
+not grow with the history.
 
 `begin` differs where llama.cpp would keep entries of an unrelated request, see `specli.drafters.ngram`.
 """
@@ -36,6 +37,9 @@ def hash_ngram(tokens: Sequence[int]) -> int:
     for token in tokens:
         value = (value * HASH_FACTOR + token) & HASH_MASK
     return value
+
+
+_Tally = tuple[tuple[int, int], ...]  # continuations in the order they were first seen: where, how often
 
 
 @dataclass
@@ -163,37 +167,68 @@ class NgramMapK4V(NgramMapK):
         super()._forget()
         self._latest: dict[tuple[int, ...], int] = {}
         self._previous = array("i")  # index of the same n-gram's occurrence before, -1 = none
+        self._tallies: dict[int, _Tally] = {}  # index of a repeated n-gram → continuations counted up to there
+
+    def _learn_prompt(self, prompt: Sequence[int]) -> None:
+        super()._learn_prompt(prompt)
+        self._tally_new()
+
+    def draft(self, request: DraftRequest) -> Draft:
+        """Proposes what followed the n-gram where it was found, if it is what mostly follows."""
+        self._follow(request.history)
+        self._tally_new()
+        return super().draft(request)
 
     def _choose(self, key: _Key, match: int) -> _Value | None:
         if key.count < self._min_hits:
             return None
-        for i in self._occurrences(key.counted_to, match):
-            self._count(key, i + self._n)
+        if key.counted_to:
+            for i in self._occurrences(key.counted_to, match):
+                self._count(key, i + self._n)
+        else:
+            for value, (index, count) in zip(key.values, self._tally(match), strict=False):
+                value.index, value.count = index, count
         key.counted_to = match
         best = max(key.values, key=lambda value: value.count)  # the first on ties
         others = sum(value.count for value in key.values) - best.count
         return None if others > 0 and best.count < 2 * others else best
 
     def _count(self, key: _Key, index: int) -> None:
-        """Counts the continuation at `index`; a fifth kind of continuation is not counted."""
-        tokens, m = self._tokens, self.max_draft
-        for value in key.values:
+        """Counts the continuation at `index` for a key that was counted before."""
+        counted = self._counted(tuple((value.index, value.count) for value in key.values if value.index), index)
+        for value, (first, count) in zip(key.values, counted, strict=False):
             if value.index == 0:
-                value.index, value.count, value.n_accepted = index, 0, m
-            elif tokens[index : index + m] != tokens[value.index : value.index + m]:
-                continue
-            value.count = min(value.count + 1, MAX_COUNT)
-            return
+                value.n_accepted = self.max_draft
+            value.index, value.count = first, count
+
+    def _counted(self, tally: _Tally, index: int) -> _Tally:
+        """The tally with the continuation at `index` added; a fifth kind of continuation is not counted."""
+        tokens, m = self._tokens, self.max_draft
+        continuation = tokens[index : index + m]
+        for i, (first, count) in enumerate(tally):
+            if tokens[first : first + m] == continuation:
+                return (*tally[:i], (first, min(count + 1, MAX_COUNT)), *tally[i + 1 :])
+        return (*tally, (index, 1)) if len(tally) < N_VALUES else tally
+
+    def _tally(self, index: int) -> _Tally:
+        """The continuations of the n-gram at `index`, counted over its occurrences up to there."""
+        return self._tallies.get(index) or ((index + self._n, 1),)
+
+    def _tally_new(self) -> None:
+        """Takes in the n-grams whose continuations, and one token more, came to the history."""
+        tokens, n = self._tokens, self._n
+        for i in range(len(self._previous), len(tokens) - n - self.max_draft):
+            ngram = tuple(tokens[i : i + n])
+            before = self._latest.get(ngram, -1)
+            self._latest[ngram] = i
+            self._previous.append(before)
+            if before >= 0:
+                self._tallies[i] = self._counted(self._tally(before), i + n)
 
     def _occurrences(self, start: int, stop: int) -> list[int]:
         """Ascending indices from `start` to `stop`, both included, of the n-gram that lies at `stop`."""
-        tokens, n, previous = self._tokens, self._n, self._previous
-        for i in range(len(previous), stop + 1):
-            ngram = tuple(tokens[i : i + n])
-            previous.append(self._latest.get(ngram, -1))
-            self._latest[ngram] = i
         found = []
         while stop >= start:
             found.append(stop)
-            stop = previous[stop]
+            stop = self._previous[stop]
         return found[::-1]
