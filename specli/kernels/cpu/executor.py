@@ -1,0 +1,143 @@
+"""The native CPU executor: weights in strips, traces as programs that one call replays."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from specli.errors import ResourceError
+from specli.gguf.quant import QuantTensor, QuantType
+from specli.kernels.cpu.library import (
+    Op,
+    Pool,
+    WeightStruct,
+    instruction_sets,
+    native_library,
+    shared_pool,
+    thread_counts,
+)
+from specli.kernels.cpu.recorder import NativeWeight, Recorder
+from specli.kernels.ops import Executor, Ops, Program
+from specli.kernels.threads import ThreadConfig
+
+# Types with a strip layout; the others are dequantised to F16 when taken.
+NATIVE_TYPES = frozenset(
+    QuantType.from_label(label)
+    for label in (
+        "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
+    ).split()
+)  # fmt: skip
+_ALIGNMENT = 64
+
+
+class NativeProgram(Program):
+    """A recorded trace."""
+
+    def __init__(self, recorder: Recorder, kernels: int, pool: Pool, n_threads: tuple[int, int]) -> None:
+        self._ops = (Op * len(recorder.ops))(*recorder.ops)
+        self._shared = torch.empty(recorder.scratch_bytes + _ALIGNMENT, dtype=torch.uint8)
+        self._shared[: min(recorder.scratch_bytes, 1 << 16)] = 0  # the counters; the rest is not touched before use
+        self._keep = (recorder.keep, pool)
+        self._plain, self._batch = n_threads
+        self._run = pool.library.program_run
+        self._before = (kernels, pool.handle, self._ops, len(recorder.ops), self._shared.data_ptr())
+
+    def run(self, tokens: int, outputs: int = 0) -> None:
+        self._run(*self._before, tokens, outputs, self._plain if tokens <= 1 else self._batch)
+
+
+class CpuExecutor(Executor):
+    """Runs programs in the native library.
+
+    Args:
+        device: Must be the CPU.
+        threads: How many threads and where; None = defaults.
+        exact: float32 activations instead of int8 images: three times slower, for debugging.
+        kernels: Name of the instruction set's kernels; None = the best this processor has.
+
+    Attributes:
+        notes: What weights had to be converted, for the user.
+
+    Raises:
+        ResourceError: The library is not there, or not these kernels.
+    """
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        device: torch.device | str = "cpu",
+        *,
+        threads: ThreadConfig | None = None,
+        exact: bool = False,
+        kernels: str | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.notes: list[str] = []
+        self._library = native_library()
+        tables = instruction_sets(self._library)
+        self._kernels_name = kernels or next(iter(tables))
+        if self._kernels_name not in tables:
+            raise ResourceError(f"no {self._kernels_name} kernels on this processor, it has {', '.join(tables)}")
+        self._kernels = tables[self._kernels_name]
+        config = threads or ThreadConfig()
+        self._n_threads = thread_counts(config)
+        self._pool = shared_pool(config, max(self._n_threads))
+        self._n_threads = (min(self._n_threads[0], self._pool.n_threads), min(self._n_threads[1], self._pool.n_threads))
+        self._exact = exact
+        self._weights: dict[tuple[int, QuantType], NativeWeight] = {}
+
+    def weight(self, tensor: QuantTensor) -> NativeWeight:
+        """Repacks a matrix, in parallel; a tensor taken twice (tied embeddings) is repacked once."""
+        key = (tensor.data.__array_interface__["data"][0], tensor.type)
+        weight = self._weights.get(key)
+        if weight is None or weight.name != tensor.name:
+            weight = self._weights[key] = self._repack(tensor)
+        return weight
+
+    def _repack(self, tensor: QuantTensor) -> NativeWeight:
+        source, type = tensor.data, tensor.type
+        if type not in NATIVE_TYPES:
+            self.notes.append(f"{tensor.name}: {type.label} is converted to f16")
+            source, type = tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8), QuantType.F16
+        n_out, n_in = tensor.shape[-2:]
+        n_experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
+        n_strips = -(-n_out // 16)
+        strip_bytes = self._library.strip_bytes(type, n_in)
+        storage = torch.empty(n_experts * n_strips * strip_bytes + _ALIGNMENT, dtype=torch.uint8)
+        data = -(-storage.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        struct = WeightStruct(data, strip_bytes, type, n_out, n_in, n_experts, n_strips)
+        address = source.__array_interface__["data"][0]
+        self._library.weight_repack(
+            self._pool.handle, max(self._n_threads), ctypes.byref(struct), address, _is_mapped(tensor.data)
+        )
+        return NativeWeight(tensor.name, type, tensor.shape, struct, storage)
+
+    def compile(self, trace: Callable[[Ops], None]) -> NativeProgram:
+        """Records the trace; it is not called again."""
+        recorder = Recorder(exact=self._exact)
+        trace(recorder)
+        return NativeProgram(recorder, self._kernels, self._pool, self._n_threads)
+
+    def describe(self) -> str:
+        """The instruction set and the threads."""
+        plain, batch = self._n_threads
+        threads = f"{plain} thread{'s' if plain > 1 else ''}" + (f", {batch} for batches" if batch != plain else "")
+        return f"cpu kernels ({self._kernels_name}, {threads}{', exact' if self._exact else ''})"
+
+    def close(self) -> None:
+        """Lets the weights go; the threads end with the last executor that shares them."""
+        self._weights.clear()
+
+
+def _is_mapped(array: object) -> bool:
+    """Whether an array's memory is a file mapping, whose pages may be dropped and read again."""
+    while array is not None:
+        if isinstance(array, mmap.mmap):
+            return True
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return False

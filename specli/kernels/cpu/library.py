@@ -1,0 +1,172 @@
+"""The compiled C library: where it lies, its structs and functions (native.h), and its threads.
+
+`SPECLI_NATIVE_LIBRARY` names another build of the library; the sanitizer tests use it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from specli.errors import ResourceError
+from specli.kernels.cpu.topology import hardware_threads, physical_cores
+from specli.kernels.threads import ThreadConfig
+
+
+class View(ctypes.Structure):
+    """`struct view`: rows of 4-byte elements."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64), ("width", ctypes.c_int64))
+
+
+class WeightStruct(ctypes.Structure):
+    """`struct weight`: repacked strips."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("strip_bytes", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("type", "n_out", "n_in", "n_experts", "n_strips", "reserved")),
+    )
+
+
+class CacheStruct(ctypes.Structure):
+    """`struct kv_cache`: keys or values of one layer."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("slot_bytes", "head_bytes", "row_bytes")),
+        *((name, ctypes.c_int32) for name in ("type", "head_size")),
+    )
+
+
+class Op(ctypes.Structure):
+    """`struct op`: one recorded operation."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("code", "extent", "step", "reserved")),
+        *((name, View) for name in ("out", "x", "y", "z", "e")),
+        ("weight", ctypes.POINTER(WeightStruct) * 2),
+        ("image", ctypes.c_void_p),
+        ("p", ctypes.c_void_p * 2),
+        ("k", CacheStruct),
+        ("v", CacheStruct),
+        ("n", ctypes.c_int64 * 4),
+        ("f", ctypes.c_float * 2),
+    )
+
+
+CODES = (
+    "embed", "rms_norm", "quantise", "linear", "gated", "rope", "rotate", "store", "attention", "add", "add_row",
+    "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids",
+)  # fmt: skip
+ATTENTION_CHUNK = 128
+ATTENTION_SPLIT_ROWS = 8
+SCRATCH_BYTES = 1 << 20
+
+_INT, _POINTER, _INT64 = ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
+_FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "specli_abi": (None, (_POINTER,)),
+    "kernels_at": (_POINTER, (_INT, ctypes.POINTER(_INT))),
+    "kernels_name": (ctypes.c_char_p, (_POINTER,)),
+    "pool_new": (_POINTER, (_INT, ctypes.c_char_p, _INT, _INT, _INT, _INT)),
+    "pool_free": (None, (_POINTER,)),
+    "pool_size": (_INT, (_POINTER,)),
+    "strip_bytes": (_INT64, (_INT, _INT)),
+    "weight_repack": (None, (_POINTER, _INT, ctypes.POINTER(WeightStruct), _POINTER, _INT)),
+    "program_run": (None, (_POINTER, _POINTER, ctypes.POINTER(Op), _INT, _POINTER, _INT, _INT, _INT)),
+}
+
+
+def _path() -> Path:
+    chosen = os.environ.get("SPECLI_NATIVE_LIBRARY")
+    if chosen:
+        return Path(chosen)
+    folder = Path(__file__).parent
+    for suffix in EXTENSION_SUFFIXES:
+        path = folder / f"_native{suffix}"
+        if path.is_file():
+            return path
+    raise ResourceError("native CPU library is not built (no C compiler at install time)")
+
+
+@cache
+def native_library() -> ctypes.CDLL:
+    """The library with its functions declared.
+
+    Raises:
+        ResourceError: It was not built, cannot be loaded, or is not of this version.
+    """
+    path = _path()
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot load the native CPU library: {error}") from None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ResourceError(f"{path}: native CPU library has no function {name}") from None
+        function.restype, function.argtypes = result, arguments
+    found = (ctypes.c_int32 * 6)()
+    library.specli_abi(found)
+    expected = [
+        ctypes.sizeof(Op), ctypes.sizeof(WeightStruct), len(CODES), ATTENTION_CHUNK, ATTENTION_SPLIT_ROWS, SCRATCH_BYTES,
+    ]  # fmt: skip
+    if list(found) != expected:
+        raise ResourceError(f"{path}: native CPU library is of another version ({list(found)}, expected {expected})")
+    return library
+
+
+def instruction_sets(library: ctypes.CDLL) -> dict[str, int]:
+    """Kernel tables that this processor runs, best first: name → address."""
+    tables: dict[str, int] = {}
+    usable = ctypes.c_int()
+    index = 0
+    while table := library.kernels_at(index, ctypes.byref(usable)):
+        if usable.value:
+            tables[library.kernels_name(table).decode()] = table
+        index += 1
+    return tables
+
+
+class Pool:
+    """Native threads. Executors with the same placement share them, so that a draft model's threads do not spin against
+    its target's."""
+
+    def __init__(self, n_threads: int, config: ThreadConfig) -> None:
+        self.library = native_library()
+        cpus = config.cpu_mask or frozenset()
+        mask = bytes(cpu in cpus for cpu in range(max(cpus) + 1)) if cpus else b""
+        self.handle = self.library.pool_new(n_threads, mask, len(mask), config.strict, config.poll, config.priority)
+        if not self.handle:
+            raise ResourceError(f"cannot start {n_threads} threads: out of memory")
+        self.n_threads = int(self.library.pool_size(self.handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.library.pool_free(self.handle)
+
+
+_pools: WeakValueDictionary[tuple[object, ...], Pool] = WeakValueDictionary()
+
+
+def thread_counts(config: ThreadConfig) -> tuple[int, int]:
+    """Threads for single-token steps and for batches (cli.md §7)."""
+    plain = physical_cores() if config.n_threads is None else config.n_threads
+    plain = plain if plain > 0 else hardware_threads()
+    batch = plain if config.n_threads_batch is None else config.n_threads_batch
+    return plain, batch if batch > 0 else hardware_threads()
+
+
+def shared_pool(config: ThreadConfig, n_threads: int) -> Pool:
+    """A pool of at least `n_threads` threads placed as `config` says."""
+    key = (config.cpu_mask, config.strict, config.poll, config.priority)
+    pool = _pools.get(key)
+    if pool is None or pool.n_threads < n_threads:
+        pool = _pools[key] = Pool(n_threads, config)
+    return pool
+

@@ -1,0 +1,185 @@
+/* Shared declarations of the native CPU library: weight layouts, operation records, kernel tables, threads.
+ *
+ * recorder.py and library.py mirror the structs field by field; `specli_abi` lets them check it.
+ */
+#ifndef SPECLI_NATIVE_H
+#define SPECLI_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* GGML type ids (target-models.md 6.1) of the types that are multiplied as stored. */
+enum {
+    F32 = 0,
+    F16 = 1,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q5_0 = 6,
+    Q5_1 = 7,
+    Q8_0 = 8,
+    Q2_K = 10,
+    Q3_K = 11,
+    Q4_K = 12,
+    Q5_K = 13,
+    Q6_K = 14,
+    IQ4_NL = 20,
+    IQ4_XS = 23,
+    BF16 = 30,
+    MXFP4 = 39,
+    N_TYPES = 40,
+};
+
+/* Repacked weights.
+ *
+ * A strip holds 16 output rows. A quantised strip is cut into blocks of 32 inputs; its three regions follow each other:
+ *   planes  n_blocks × plane_bytes   the quants, see below
+ *   scales  n_blocks × scale_bytes   one value per output row for each block (f16 d, then f16 m; or 6-bit scales)
+ *   heads   n_in/256 × head_bytes    f16 d, then f16 dmin, per output row (K types)
+ * Planes: vector j (0…7) of a block is 64 bytes, byte 4·l + c belonging to output row l and input 4·j + c. Four-bit planes
+ * hold vectors 0-3 in the low and 4-7 in the high nibbles of four vectors; a bit plane is one vector with bit j for vector j;
+ * a two-bit plane is two vectors (h = 0, 1) with field f for vector 4·h + f. So one dot-product instruction multiplies 4
+ * inputs of 16 output rows with a broadcast of 4 activations.
+ * A strip of F32, F16 or BF16 is n_in × 16 values.
+ */
+struct format {
+    int32_t block;      /* inputs per GGUF block: 1, 32 or 256; 0 = type not known */
+    int32_t gguf_bytes; /* bytes of a GGUF block */
+    int32_t plane_bytes, scale_bytes, head_bytes;
+};
+
+extern const struct format formats[N_TYPES];
+
+struct weight {
+    uint8_t *data; /* strips, 64-byte aligned; an expert's strips follow the previous expert's */
+    int64_t strip_bytes;
+    int32_t type, n_out, n_in, n_experts, n_strips, reserved; /* n_strips of one expert */
+};
+
+static inline int is_float_type(int type) { return formats[type].block == 1; }
+
+/* Image: activations quantised to int8 per 32 values, x ≈ d·q with d = max|x|/127.
+ *
+ * Rows are kept in groups of 8 (a single-row call uses groups of 1); a group has 64·rows bytes per block: int8 [rows][32], then
+ * the words below as [word][rows].
+ */
+enum { IMAGE_D, IMAGE_SUM, IMAGE_SUM_LO, IMAGE_SUM_HI, IMAGE_MINUS, IMAGE_MINUS_LO, IMAGE_MINUS_HI };
+/*     float d  d·Σq       d·Σ first 16  d·Σ last 16   int32 -Σq    -Σ first 16     -Σ last 16 */
+#define IMAGE_GROUP 8
+
+enum extent { TOKENS, OUTPUTS, ONE };
+
+struct view {
+    void *data;
+    int64_t stride; /* in 4-byte elements */
+    int64_t width;
+};
+
+struct kv_cache {
+    uint8_t *data; /* [slot][kv head][cell][row] */
+    int64_t slot_bytes, head_bytes, row_bytes;
+    int32_t type, head_size;
+};
+
+/* One operation of ops.py. Fields that an operation does not name are zero. */
+enum code {
+    OP_EMBED,    /* out, x = ids, weight[0], f[0] scale */
+    OP_RMS_NORM, /* out, x, p[0] weight or NULL, n[0] run length, f[0] eps */
+    OP_QUANTISE, /* x, image */
+    OP_LINEAR,   /* out, x, image or NULL, weight[0], p[0] bias or NULL, n[0] accumulate */
+    OP_GATED,    /* out, x, image or NULL, weight[0] gate, weight[1] up, p[0] and p[1] biases or NULL, n[0] activation */
+    OP_ROPE,     /* out, x = positions, p[0] cos, p[1] sin, n[0] head size, n[1] pairs, n[2] interleaved */
+    OP_ROTATE,   /* out, n[0] block */
+    OP_STORE,    /* out = k, x = v, y = positions, z = slots, k, v, n[1] kv heads */
+    OP_ATTENTION, /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,
+                     n[3] scratch offset, f[0] scale, f[1] soft cap, p[0] sinks or NULL */
+    OP_ADD,      /* out, x */
+    OP_ADD_ROW,  /* out, p[0] */
+    OP_MULTIPLY, /* out, x */
+    OP_SCALE,    /* out, f[0] */
+    OP_SIGMOID,  /* out */
+    OP_SOFTCAP,  /* out, f[0] */
+    OP_COPY,     /* out, x */
+    OP_GATHER,   /* out, x, y = rows */
+    OP_TOP_K,    /* out = values, x, y = ids */
+    OP_MAP_IDS,  /* out, x = ids, p[0] table */
+    N_CODES,
+};
+
+struct op {
+    int32_t code, extent;
+    int32_t step; /* operations of the step that starts here, 0 inside a step */
+    int32_t reserved;
+    struct view out, x, y, z, e;
+    const struct weight *weight[2];
+    uint8_t *image;
+    const void *p[2];
+    struct kv_cache k, v;
+    int64_t n[4];
+    float f[2];
+};
+
+/* What is known only when a program runs. */
+struct run {
+    int counts[3]; /* live rows per extent */
+    int n_threads;
+    uint8_t *shared; /* the program's scratch: attention partials and their counters */
+};
+
+/* One instruction set's kernels. */
+struct kernels {
+    const char *name;
+    /* Row-wise operations: everything `op` does to one row. scratch is private to the thread. */
+    void (*row)(const struct op *op, const struct run *run, int row);
+    /* Strips first … last-1 of OP_LINEAR or OP_GATED for all live rows. */
+    void (*strips)(const struct op *op, const struct run *run, int first, int last);
+    /* One of attention_items() items. */
+    void (*attention)(const struct op *op, const struct run *run, int item, float *scratch);
+};
+
+/* Attention work is cut into chunks of 128 cells that are merged in order, so every split gives the same bits. */
+#define ATTENTION_CHUNK 128
+#define ATTENTION_QUERIES 32 /* most (row, head) pairs of an item */
+#define ATTENTION_SPLIT_ROWS 8 /* calls of more rows are not split over chunks */
+
+struct attention_plan {
+    int rows, heads;         /* rows and query heads of a unit */
+    int head_parts;          /* units per key/value head and row range */
+    int units;               /* rows × key/value heads × head parts */
+    int chunks, first_chunk; /* 1: a unit is one item; more: as many items per unit, starting with chunk first_chunk */
+    float *partials;         /* [row][head][chunk][padded head size + 2] */
+    int32_t *done;           /* [unit] finished chunks, zero between steps */
+};
+void attention_plan(const struct op *op, const struct run *run, struct attention_plan *plan);
+
+/* The integer a `[rows, 1]` view holds for a row. */
+static inline int32_t row_int(const struct view *view, int64_t row) { return ((const int32_t *)view->data)[row * view->stride]; }
+
+/* Cells first … last-1 that a query row sees. */
+static inline void visible_cells(const struct op *op, int row, int *first, int *last) {
+    const int position = row_int(&op->y, row), window = (int)op->n[2];
+    *first = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
+    *last = op->e.data ? row_int(&op->e, row) : position + 1;
+    if (*last < *first) *last = *first;
+}
+
+extern const struct kernels kernels_avx512, kernels_avx2, kernels_neon, kernels_portable;
+
+/* Threads. */
+struct pool;
+struct pool *pool_new(int n_threads, const uint8_t *cpu_mask, int n_cpus, int strict, int poll, int priority);
+void pool_free(struct pool *pool);
+int pool_size(const struct pool *pool);
+float *pool_scratch(struct pool *pool, int thread);
+/* Calls work(argument, thread) on n_threads threads, the caller being thread 0. */
+void pool_run(struct pool *pool, int n_threads, void (*work)(void *argument, int thread), void *argument);
+/* Inside work: waits for all n_threads; exactly one thread runs `last` (may be NULL) before anyone goes on. */
+void pool_barrier(struct pool *pool, int n_threads, void (*last)(void *argument), void *argument);
+/* Inside work, after a barrier whose `last` called pool_deal: takes the next share of n items; 0 when none are left. */
+void pool_deal(struct pool *pool, int n_threads, int n_items);
+int pool_take(struct pool *pool, int n_threads, int thread, int *first, int *last);
+
+#define SCRATCH_BYTES (1 << 20) /* per thread */
+
+#endif

@@ -1,0 +1,143 @@
+/* Replays a recorded list of operations: the library's entry points besides loading. */
+#include <string.h>
+
+#include "native.h"
+
+/* The operations of a step run without waiting for each other: row-wise operations of one row range are done row by row, one after
+ * the other for the same row; products of the same input are one range of strips. */
+static int is_row_wise(const struct op *op) { return op->code != OP_LINEAR && op->code != OP_GATED && op->code != OP_ATTENTION; }
+
+void attention_plan(const struct op *op, const struct run *run, struct attention_plan *plan) {
+    const int rows = run->counts[op->extent], group = (int)(op->n[0] / op->n[1]);
+    plan->heads = group < ATTENTION_QUERIES ? group : ATTENTION_QUERIES;
+    plan->head_parts = (group + plan->heads - 1) / plan->heads;
+    plan->rows = ATTENTION_QUERIES / plan->heads;
+    plan->units = (rows + plan->rows - 1) / plan->rows * (int)op->n[1] * plan->head_parts;
+    plan->chunks = 1;
+    plan->first_chunk = 0;
+    plan->done = (int32_t *)(void *)run->shared;
+    plan->partials = (float *)(void *)(run->shared + op->n[3]);
+    if (rows > ATTENTION_SPLIT_ROWS || run->n_threads == 1 || plan->units >= 4 * run->n_threads) return;
+    int lowest = INT32_MAX, highest = 0;
+    for (int row = 0; row < rows; row++) {
+        int first, last;
+        visible_cells(op, row, &first, &last);
+        lowest = first < lowest ? first : lowest;
+        highest = last > highest ? last : highest;
+    }
+    if (highest <= lowest) return;
+    plan->first_chunk = lowest / ATTENTION_CHUNK;
+    plan->chunks = (highest + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - plan->first_chunk;
+}
+
+struct replay {
+    const struct kernels *kernels;
+    struct pool *pool;
+    const struct op *ops;
+    int n_ops;
+    struct run run;
+};
+struct deal {
+    const struct replay *replay;
+    const struct op *step;
+};
+
+static int n_items(const struct replay *replay, const struct op *step) {
+    const int rows = replay->run.counts[step->extent];
+    if (rows == 0 || is_row_wise(step)) return rows;
+    if (step->code == OP_ATTENTION) {
+        struct attention_plan plan;
+        attention_plan(step, &replay->run, &plan);
+        return plan.units * plan.chunks;
+    }
+    int strips = 0;
+    for (int i = 0; i < step->step; i++) strips += step[i].weight[0]->n_strips;
+    return strips;
+}
+
+static void deal_step(void *argument) {
+    const struct deal *deal = argument;
+    pool_deal(deal->replay->pool, deal->replay->run.n_threads, n_items(deal->replay, deal->step));
+}
+
+static void run_items(const struct replay *replay, const struct op *step, int thread, int first, int last) {
+    const struct kernels *kernels = replay->kernels;
+    if (is_row_wise(step)) {
+        for (int row = first; row < last; row++) {
+            for (int i = 0; i < step->step; i++) kernels->row(step + i, &replay->run, row);
+        }
+    } else if (step->code == OP_ATTENTION) {
+        for (int item = first; item < last; item++) kernels->attention(step, &replay->run, item, pool_scratch(replay->pool, thread));
+    } else {
+        for (int i = 0, base = 0; i < step->step && base < last; base += step[i].weight[0]->n_strips, i++) {
+            const int from = first > base ? first - base : 0, to = last - base, n = step[i].weight[0]->n_strips;
+            if (from < n) kernels->strips(step + i, &replay->run, from, to < n ? to : n);
+        }
+    }
+}
+
+/* The next step with live rows from operation i on, or NULL. */
+static const struct op *next_step(const struct replay *replay, int i) {
+    while (i < replay->n_ops && replay->run.counts[replay->ops[i].extent] == 0) i += replay->ops[i].step;
+    return i < replay->n_ops ? replay->ops + i : NULL;
+}
+
+static void replay_steps(void *argument, int thread) {
+    const struct replay *replay = argument;
+    const int n_threads = replay->run.n_threads;
+    for (const struct op *step = next_step(replay, 0), *next; step; step = next) {
+        int first, last;
+        while (pool_take(replay->pool, n_threads, thread, &first, &last)) run_items(replay, step, thread, first, last);
+        next = next_step(replay, (int)(step - replay->ops) + step->step);
+        struct deal deal = {replay, next};
+        if (next) pool_barrier(replay->pool, n_threads, deal_step, &deal);
+    }
+}
+
+EXPORT void program_run(const struct kernels *kernels, struct pool *pool, const struct op *ops, int n_ops, uint8_t *shared, int tokens, int outputs, int n_threads) {
+    struct replay replay = {kernels, pool, ops, n_ops, {{tokens, outputs, 1}, n_threads, shared}};
+    struct deal deal = {&replay, next_step(&replay, 0)};
+    if (!deal.step) return;
+    deal_step(&deal);
+    pool_run(pool, n_threads, replay_steps, &replay);
+}
+
+#if defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+static int has_dot_product(void) { return getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */ }
+#else
+static int has_dot_product(void) { return 1; /* every Apple processor that runs this */ }
+#endif
+#endif
+
+/* ---- instruction sets ------------------------------------------------------------------------------------------------------- */
+
+/* Kernel table number i, best first, or NULL at the end; *usable says whether this processor runs it. */
+EXPORT const struct kernels *kernels_at(int i, int *usable) {
+#if defined(__x86_64__)
+    static const struct kernels *const all[] = {&kernels_avx512, &kernels_avx2, &kernels_portable};
+    __builtin_cpu_init();
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    const int ok[] = {avx512, avx2, 1};
+#elif defined(__aarch64__)
+    static const struct kernels *const all[] = {&kernels_neon, &kernels_portable};
+    const int ok[] = {has_dot_product(), 1};
+#else
+    static const struct kernels *const all[] = {&kernels_portable};
+    const int ok[] = {1};
+#endif
+    if (i >= (int)(sizeof all / sizeof *all)) return NULL;
+    *usable = ok[i];
+    return all[i];
+}
+
+EXPORT const char *kernels_name(const struct kernels *kernels) { return kernels->name; }
+
+/* Sizes that the Python side mirrors. */
+EXPORT void specli_abi(int32_t sizes[6]) {
+    const int32_t actual[6] = {sizeof(struct op), sizeof(struct weight), N_CODES, ATTENTION_CHUNK, ATTENTION_SPLIT_ROWS, SCRATCH_BYTES};
+    memcpy(sizes, actual, sizeof actual);
+}

@@ -1,0 +1,357 @@
+"""Turns a trace into the native library's list of operations (native.h).
+
+Operations are grouped into *steps*; threads wait for each other only between steps. A run of operations that treat every
+row by itself is one step, all products of one `linear` call are another. Products with quantised weights read an *image*
+of their input (int8 with a scale per 32 values); the recorder adds the operation that makes it, once per value of a buffer.
+"""
+
+# ruff: noqa: D102 - operations are documented where they are declared, in ops.py
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from specli.errors import UnsupportedError
+from specli.gguf.quant import QuantType
+from specli.kernels.cpu.library import (
+    ATTENTION_CHUNK,
+    ATTENTION_SPLIT_ROWS,
+    CODES,
+    SCRATCH_BYTES,
+    CacheStruct,
+    Op,
+    View,
+    WeightStruct,
+)
+from specli.kernels.ops import Activation, AttentionSpec, Buffer, Extent, KVLayer, Ops, RopeTable, Weight
+
+_CODE = {name: code for code, name in enumerate(CODES)}
+_TILED = frozenset({"linear", "gated", "attention"})  # not row-wise: always a step of their own
+_ALONE = _TILED | {"gather"}  # gather reads other rows than it writes
+_GROUP = 8  # rows per group of an image
+_IMAGE_BYTES = 64  # per row and block of 32 values
+_FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
+_MAX_HEAD_SIZE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class NativeWeight:
+    """A matrix, or a stack of matrices, in strips.
+
+    Attributes:
+        name: GGUF tensor name.
+        type: The type it is multiplied in.
+        shape: Torch order.
+        struct: What the library reads.
+        storage: The bytes `struct` points to.
+    """
+
+    name: str
+    type: QuantType
+    shape: tuple[int, ...]
+    struct: WeightStruct
+    storage: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Region:
+    """The memory of a buffer: first byte, bytes from row to row, bytes of a row, rows."""
+
+    start: int
+    stride: int
+    row: int
+    rows: int
+
+    @classmethod
+    def of(cls, buffer: Buffer) -> _Region:
+        data = buffer.data
+        assert data.dtype in (torch.float32, torch.int32), "buffers hold 4-byte elements"
+        assert data.shape[1] == 1 or data.stride(1) == 1, "the last axis is contiguous"
+        return cls(data.data_ptr(), 4 * data.stride(0), 4 * data.shape[1], data.shape[0])
+
+    @property
+    def end(self) -> int:
+        return self.start + (self.rows - 1) * self.stride + self.row
+
+    def overlaps(self, other: _Region) -> bool:
+        return self.start < other.end and other.start < self.end
+
+    def conflicts(self, other: _Region) -> bool:
+        """Whether a row of one may share memory with a *different* row of the other."""
+        if not self.overlaps(other):
+            return False
+        return self.stride != other.stride or abs(self.start - other.start) >= self.stride
+
+
+@dataclass
+class _Step:
+    """The step being filled: where it starts and what it touches."""
+
+    start: int
+    extent: Extent
+    closed: bool
+    reads: list[_Region] = field(default_factory=list)
+    writes: list[_Region] = field(default_factory=list)
+
+
+class Recorder(Ops):
+    """Records every call.
+
+    Args:
+        exact: Multiply float32 activations instead of images.
+
+    Attributes:
+        ops: The operations so far.
+        keep: Objects whose memory the operations point to.
+        scratch_bytes: What attention needs besides.
+    """
+
+    def __init__(self, *, exact: bool) -> None:
+        self.ops: list[Op] = []
+        self.keep: list[object] = []
+        self.scratch_bytes = 0
+        self._exact = exact
+        self._step: _Step | None = None
+        self._images: dict[_Region, torch.Tensor] = {}
+        self._fresh: set[_Region] = set()  # regions whose image holds their present value
+
+    # -- recording -------------------------------------------------------------------------------------------------
+
+    def _view(self, buffer: Buffer) -> View:
+        self.keep.append(buffer.data)
+        return View(buffer.data.data_ptr(), buffer.data.stride(0), buffer.data.shape[1])
+
+    def _address(self, tensor: torch.Tensor | None) -> int | None:
+        if tensor is None:
+            return None
+        assert tensor.is_contiguous(), "constants are contiguous"
+        self.keep.append(tensor)
+        return tensor.data_ptr()
+
+    def _record(
+        self, name: str, extent: Extent, *, reads: Sequence[Buffer] = (), writes: Sequence[Buffer] = (), join: bool = False,
+        **fields: Any,
+    ) -> Op:  # fmt: skip
+        """Appends an operation, in the current step if it may run there (`join`: it must).
+
+        Args:
+            name: One of `CODES`.
+            extent: Which rows it runs over.
+            reads: Buffers of the same extent that it reads row by row.
+            writes: Buffers that it writes.
+            join: The step was opened by another product of the same call.
+            fields: Fields of `Op`; sequences fill arrays.
+        """
+        read, written = [_Region.of(b) for b in reads], [_Region.of(b) for b in writes]
+        step = self._step
+        if step is None or not (join or self._may_join(step, name, extent, read, written)):
+            step = self._step = _Step(len(self.ops), extent, name in _ALONE)
+        step.reads += read
+        step.writes += written
+        op = Op(code=_CODE[name], extent=extent)
+        for key, value in fields.items():
+            if isinstance(value, (list, tuple)):
+                array = getattr(op, key)
+                for i, item in enumerate(value):
+                    array[i] = item
+            else:
+                setattr(op, key, value)
+        self.ops.append(op)
+        self.ops[step.start].step += 1
+        self._fresh -= {source for source in self._fresh if any(source.overlaps(w) for w in written)}
+        return op
+
+    @staticmethod
+    def _may_join(step: _Step, name: str, extent: Extent, reads: list[_Region], writes: list[_Region]) -> bool:
+        if step.closed or name in _ALONE or step.extent != extent:
+            return False
+        if extent == Extent.ONE:  # one row, one thread, recorded order
+            return True
+        return not (
+            any(w.conflicts(r) for w in step.writes for r in reads + writes)
+            or any(w.conflicts(r) for w in writes for r in step.reads)
+        )
+
+    def _image(self, x: Buffer, weights: Sequence[NativeWeight]) -> int | None:
+        """The address of x's image, made now unless it is there; None when no weight reads one."""
+        if self._exact or all(weight.type in _FLOAT_TYPES for weight in weights):
+            return None
+        source = _Region.of(x)
+        image = self._images.get(source)
+        if image is None:
+            rows = -(-x.capacity // _GROUP) * _GROUP
+            image = self._images[source] = torch.zeros(rows * (x.width // 32) * _IMAGE_BYTES, dtype=torch.uint8)
+            self.keep.append(image)
+        if source not in self._fresh:
+            self._record("quantise", x.extent, reads=[x], x=self._view(x), image=image.data_ptr())
+            self._fresh.add(source)
+        return image.data_ptr()
+
+    def _weight(self, weight: Weight) -> NativeWeight:
+        assert isinstance(weight, NativeWeight), "a weight of another executor"
+        self.keep.append(weight)
+        return weight
+
+    def _cache(self, data: torch.Tensor, type: QuantType, head_size: int) -> CacheStruct:
+        if head_size > _MAX_HEAD_SIZE or head_size % type.block_size:
+            raise UnsupportedError(f"{type.label} cache with head size {head_size}: not handled by the CPU kernels")
+        self.keep.append(data)
+        slot, head, row, _ = data.stride()
+        return CacheStruct(data.data_ptr(), slot, head, row, type, head_size)
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def embed(self, out: Buffer, table: Weight, ids: Buffer, *, scale: float = 1.0) -> None:
+        weight = self._weight(table)
+        self._record(
+            "embed", out.extent, reads=[ids], writes=[out],
+            out=self._view(out), x=self._view(ids), weight=[ctypes.pointer(weight.struct)], f=[scale],
+        )  # fmt: skip
+
+    def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
+        self._norm(out, x, weight, x.width if weight is None else weight.shape[0], eps)
+
+    def rms_norm_heads(self, out: Buffer, x: Buffer, *, head_size: int, eps: float) -> None:
+        self._norm(out, x, None, head_size, eps)
+
+    def _norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, length: int, eps: float) -> None:
+        assert x.width % length == 0, "runs divide the row"
+        self._record(
+            "rms_norm", out.extent, reads=[x], writes=[out],
+            out=self._view(out), x=self._view(x), p=[self._address(weight)], n=[length], f=[eps],
+        )  # fmt: skip
+
+    def linear(
+        self,
+        outs: Sequence[Buffer],
+        x: Buffer,
+        weights: Sequence[Weight],
+        *,
+        biases: Sequence[torch.Tensor | None] | None = None,
+        accumulate: bool = False,
+    ) -> None:
+        matrices = [self._weight(weight) for weight in weights]
+        image = self._image(x, matrices)
+        rows = zip(outs, matrices, biases or [None] * len(outs), strict=True)
+        for i, (out, matrix, bias) in enumerate(rows):
+            assert matrix.shape == (out.width, x.width), f"{matrix.name} is {matrix.shape}, not {(out.width, x.width)}"
+            self._record(
+                "linear", out.extent, reads=[x], writes=[out], join=i > 0,
+                out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(matrix.struct)],
+                p=[self._address(bias)], n=[accumulate],
+            )  # fmt: skip
+
+    def gated_linear(
+        self,
+        out: Buffer,
+        x: Buffer,
+        gate: Weight,
+        up: Weight,
+        activation: Activation,
+        *,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+    ) -> None:
+        pair = [self._weight(gate), self._weight(up)]
+        image = self._image(x, pair)
+        for matrix in pair:
+            assert matrix.shape == (out.width, x.width), f"{matrix.name} is {matrix.shape}, not {(out.width, x.width)}"
+        self._record(
+            "gated", out.extent, reads=[x], writes=[out],
+            out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(m.struct) for m in pair],
+            p=[self._address(gate_bias), self._address(up_bias)], n=[activation],
+        )  # fmt: skip
+
+    def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
+        self._record(
+            "rope", x.extent, reads=[positions], writes=[x],
+            out=self._view(x), x=self._view(positions), p=[self._address(table.cos), self._address(table.sin)],
+            n=[head_size, table.n_rot // 2, table.interleaved],
+        )  # fmt: skip
+
+    def rotate(self, x: Buffer, *, block: int) -> None:
+        self._record("rotate", x.extent, writes=[x], out=self._view(x), n=[block])
+
+    def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
+        self._record(
+            "store", k.extent, reads=[k, v, positions, slots],
+            out=self._view(k), x=self._view(v), y=self._view(positions), z=self._view(slots),
+            k=self._cache(layer.k, layer.type_k, layer.head_size_k),
+            v=self._cache(layer.v, layer.type_v, layer.head_size_v), n=[0, layer.n_kv_heads],
+        )  # fmt: skip
+
+    def attention(
+        self,
+        out: Buffer,
+        q: Buffer,
+        layer: KVLayer,
+        positions: Buffer,
+        slots: Buffer,
+        spec: AttentionSpec,
+        *,
+        ends: Buffer | None = None,
+    ) -> None:
+        rows = min(out.capacity, ATTENTION_SPLIT_ROWS)
+        partial = -(-layer.head_size_v // 16) * 16 + 2
+        n_chunks = -(-layer.capacity // ATTENTION_CHUNK)
+        counters = -(-4 * rows * spec.n_heads // 64) * 64
+        self.scratch_bytes = max(self.scratch_bytes, counters + 4 * rows * spec.n_heads * n_chunks * partial)
+        self._record(
+            "attention", out.extent, reads=[q, positions, slots, *([ends] if ends else [])], writes=[out],
+            out=self._view(out), x=self._view(q), y=self._view(positions), z=self._view(slots),
+            e=self._view(ends) if ends else View(), p=[self._address(spec.sinks)],
+            k=self._cache(layer.k, layer.type_k, layer.head_size_k),
+            v=self._cache(layer.v, layer.type_v, layer.head_size_v),
+            n=[spec.n_heads, layer.n_kv_heads, spec.window, counters], f=[spec.scale, spec.softcap],
+        )  # fmt: skip
+
+    def _in_place(self, name: str, out: Buffer, x: Buffer | None = None, **fields: Any) -> None:
+        more: dict[str, Any] = {} if x is None else {"x": self._view(x)}
+        reads = [] if x is None else [x]
+        self._record(name, out.extent, reads=reads, writes=[out], out=self._view(out), **more, **fields)
+
+    def add(self, out: Buffer, x: Buffer) -> None:
+        self._in_place("add", out, x)
+
+    def add_row(self, out: Buffer, row: torch.Tensor) -> None:
+        self._in_place("add_row", out, p=[self._address(row)])
+
+    def multiply(self, out: Buffer, x: Buffer) -> None:
+        self._in_place("multiply", out, x)
+
+    def scale(self, out: Buffer, factor: float) -> None:
+        self._in_place("scale", out, f=[factor])
+
+    def sigmoid(self, out: Buffer) -> None:
+        self._in_place("sigmoid", out)
+
+    def softcap(self, out: Buffer, cap: float) -> None:
+        self._in_place("softcap", out, f=[cap])
+
+    def copy(self, out: Buffer, x: Buffer) -> None:
+        assert out.width == x.width, "copies keep the width"
+        self._in_place("copy", out, x)
+
+    def gather(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
+        self._record(
+            "gather", out.extent, reads=[rows], writes=[out],
+            out=self._view(out), x=self._view(x), y=self._view(rows),
+        )  # fmt: skip
+
+    def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
+        assert ids.width == values.width <= x.width, "K is at most the width"
+        self._record(
+            "top_k", values.extent, reads=[x], writes=[values, ids],
+            out=self._view(values), x=self._view(x), y=self._view(ids),
+        )  # fmt: skip
+
+    def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
+        self._in_place("map_ids", out, ids, p=[self._address(table)])
+
+
+assert 4 * (16 * 2 + 32 * 3) * _MAX_HEAD_SIZE + 32 * ATTENTION_CHUNK * 4 + 1024 <= SCRATCH_BYTES

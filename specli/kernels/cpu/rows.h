@@ -1,0 +1,288 @@
+/* Operations that treat each row by itself. */
+#include "native.h"
+#include "simd.h"
+
+#define EACH_VECTOR(width) for (int64_t i = 0, n; n = (width) - i < LANES ? (width) - i : LANES, i < (width); i += LANES)
+
+INLINE vf load_some(const float *p, int64_t n) { return n == LANES ? vf_load(p) : vf_load_n(p, (int)n); }
+INLINE void store_some(float *p, vf a, int64_t n) {
+    if (n == LANES) {
+        vf_store(p, a);
+    } else {
+        vf_store_n(p, a, (int)n);
+    }
+}
+
+static void embed_row(const struct op *op, int row) {
+    const struct weight *table = op->weight[0];
+    float *out = (float *)op->out.data + row * op->out.stride;
+    const int id = row_int(&op->x, row), lane = id % LANES;
+    const uint8_t *strip = table->data + id / LANES * table->strip_bytes;
+    vf block[32];
+    float lanes[LANES];
+    for (int k = 0; k < table->n_in; k += 32) {
+        const int n = table->n_in - k < 32 ? table->n_in - k : 32;
+        if (!is_float_type(table->type)) dequantise_functions[table->type](table, strip, k / 32, block);
+        for (int j = 0; j < n; j++) {
+            vf_store(lanes, is_float_type(table->type) ? float_weights(table->type, strip, k + j) : block[j]);
+            out[k + j] = lanes[lane] * op->f[0];
+        }
+    }
+}
+
+static void rms_norm_row(const struct op *op, int row) {
+    float *out = (float *)op->out.data + row * op->out.stride;
+    const float *x = (const float *)op->x.data + row * op->x.stride, *weight = op->p[0];
+    const int64_t length = op->n[0];
+    for (int64_t start = 0; start < op->out.width; start += length, x += length, out += length) {
+        vf squares = vf_set(0);
+        EACH_VECTOR(length) {
+            const vf v = load_some(x + i, n);
+            squares = vf_fma(v, v, squares);
+        }
+        const vf factor = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)length + op->f[0]));
+        EACH_VECTOR(length) {
+            const vf v = vf_mul(load_some(x + i, n), factor);
+            store_some(out + i, weight ? vf_mul(v, load_some(weight + i, n)) : v, n);
+        }
+    }
+}
+
+static void quantise_row(const struct op *op, const struct run *run, int row) {
+    const float *x = (const float *)op->x.data + row * op->x.stride;
+    const int64_t n_blocks = op->x.width / 32;
+    const int rows = run->counts[op->extent] == 1 ? 1 : IMAGE_GROUP, r = row % rows;
+    uint8_t *image = op->image + row / rows * n_blocks * 64 * rows;
+    for (int64_t b = 0; b < n_blocks; b++, x += 32, image += 64 * rows) {
+        const vf lo = vf_load(x), hi = vf_load(x + LANES);
+        const float most = vf_max_lane(vf_max(vf_abs(lo), vf_abs(hi)));
+        const float d = most / 127.0f, inverse = most > 1e-30f ? 127.0f / most : 0.0f;
+        const vf q_lo = vf_round(vf_mul(lo, vf_set(inverse))), q_hi = vf_round(vf_mul(hi, vf_set(inverse)));
+        const float sum_lo = vf_sum(q_lo), sum_hi = vf_sum(q_hi); /* small integers: exact */
+        int8_t *q = (int8_t *)image + 32 * r;
+        float *floats = (float *)(void *)(image + 32 * rows) + r;
+        int32_t *ints = (int32_t *)(void *)(image + 32 * rows) + r;
+        vf_store_i8(q, q_lo);
+        vf_store_i8(q + LANES, q_hi);
+        floats[IMAGE_D * rows] = d;
+        floats[IMAGE_SUM * rows] = d * (sum_lo + sum_hi);
+        floats[IMAGE_SUM_LO * rows] = d * sum_lo;
+        floats[IMAGE_SUM_HI * rows] = d * sum_hi;
+        ints[IMAGE_MINUS * rows] = -(int32_t)(sum_lo + sum_hi);
+        ints[IMAGE_MINUS_LO * rows] = -(int32_t)sum_lo;
+        ints[IMAGE_MINUS_HI * rows] = -(int32_t)sum_hi;
+    }
+}
+
+static void rope_row(const struct op *op, int row) {
+    const int64_t position = row_int(&op->x, row), pairs = op->n[1];
+    const float *cos = (const float *)op->p[0] + position * pairs, *sin = (const float *)op->p[1] + position * pairs;
+    float *x = (float *)op->out.data + row * op->out.stride;
+    for (int64_t head = 0; head < op->out.width; head += op->n[0], x += op->n[0]) {
+        int64_t i = 0;
+        if (op->n[2]) {
+            for (; i + LANES / 2 <= pairs; i += LANES / 2) {
+                const vf v = vf_load(x + 2 * i);
+                vf_store(x + 2 * i, vf_add(vf_mul(v, vf_twice(cos + i)), vf_mul(vf_negate_even(vf_swap_pairs(v)), vf_twice(sin + i))));
+                /* even lanes: a·cos + (-b)·sin, odd lanes: b·cos + a·sin */
+            }
+        } else {
+            for (; i + LANES <= pairs; i += LANES) {
+                const vf a = vf_load(x + i), b = vf_load(x + pairs + i), c = vf_load(cos + i), s = vf_load(sin + i);
+                vf_store(x + i, vf_sub(vf_mul(a, c), vf_mul(b, s)));
+                vf_store(x + pairs + i, vf_add(vf_mul(a, s), vf_mul(b, c)));
+            }
+        }
+        for (; i < pairs; i++) {
+            float *p = x + (op->n[2] ? 2 * i : i), *q = x + (op->n[2] ? 2 * i + 1 : pairs + i);
+            const float a = *p, b = *q;
+            *p = a * cos[i] - b * sin[i];
+            *q = a * sin[i] + b * cos[i];
+        }
+    }
+}
+
+/* Fast Walsh-Hadamard transform: Sylvester order, as repeated sums and differences. */
+static void rotate_row(const struct op *op, int row) {
+    const int64_t block = op->n[0];
+    const float norm = 1.0f / sqrtf((float)block);
+    float *x = (float *)op->out.data + row * op->out.stride;
+    for (int64_t start = 0; start < op->out.width; start += block, x += block) {
+        for (int64_t half = 1; half < block; half *= 2) {
+            for (int64_t i = 0; i < block; i += 2 * half) {
+                for (int64_t j = i; j < i + half; j++) {
+                    const float a = x[j], b = x[j + half];
+                    x[j] = a + b;
+                    x[j + half] = a - b;
+                }
+            }
+        }
+        for (int64_t i = 0; i < block; i++) x[i] *= norm;
+    }
+}
+
+/* ---- cache writing (target-models.md 6.4) ------------------------------------------------------------------------------------- */
+
+INLINE void put_half(uint8_t *p, float x) {
+    uint16_t h[LANES];
+    vf_store_f16(h, vf_set(x));
+    memcpy(p, h, 2);
+}
+INLINE int code_of(float x, int most) { /* truncates toward zero */
+    const int q = (int)x;
+    return q > most ? most : q;
+}
+
+INLINE void write_block(int type, uint8_t *block, const float *x) {
+    float extreme = 0, lowest = x[0], highest = x[0]; /* extreme: the first value of largest magnitude, signed */
+    int codes[32];
+    for (int i = 0; i < 32; i++) {
+        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+        lowest = x[i] < lowest ? x[i] : lowest;
+        highest = x[i] > highest ? x[i] : highest;
+    }
+    uint8_t *nibbles = block + 2;
+    switch (type) {
+        case Q8_0: {
+            const float d = fabsf(extreme) / 127.0f, inverse = d > 0 ? 1.0f / d : 0.0f;
+            put_half(block, d);
+            for (int i = 0; i < 32; i++) block[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
+            return;
+        }
+        case IQ4_NL: {
+            static const float table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+            const float d = extreme / -127.0f, inverse = d != 0 ? 1.0f / d : 0.0f;
+            float product = 0, square = 0;
+            for (int i = 0; i < 32; i++) {
+                const float y = x[i] * inverse;
+                int q = 0;
+                while (q < 15 && y - table[q] >= table[q + 1] - y) q++; /* a tie takes the upper entry */
+                const float w = x[i] * x[i];
+                product += w * table[q] * x[i];
+                square += w * table[q] * table[q];
+                codes[i] = q;
+            }
+            put_half(block, square > 0 ? product / square : d);
+            break;
+        }
+        case Q4_0:
+        case Q5_0: {
+            const int half = type == Q5_0 ? 16 : 8;
+            const float d = extreme / (float)-half, inverse = d != 0 ? 1.0f / d : 0.0f;
+            put_half(block, d);
+            for (int i = 0; i < 32; i++) codes[i] = code_of(x[i] * inverse + (float)half + 0.5f, 2 * half - 1);
+            break;
+        }
+        default: { /* Q4_1, Q5_1 */
+            const int most = type == Q5_1 ? 31 : 15;
+            const float d = (highest - lowest) / (float)most, inverse = d != 0 ? 1.0f / d : 0.0f;
+            put_half(block, d);
+            put_half(block + 2, lowest);
+            for (int i = 0; i < 32; i++) codes[i] = code_of((x[i] - lowest) * inverse + 0.5f, most);
+            nibbles += 2;
+            break;
+        }
+    }
+    if (type == Q5_0 || type == Q5_1) {
+        uint32_t high = 0;
+        for (int i = 0; i < 32; i++) high |= (uint32_t)(codes[i] >> 4 & 1) << i;
+        memcpy(nibbles, &high, 4);
+        nibbles += 4;
+    }
+    for (int i = 0; i < 16; i++) nibbles[i] = (uint8_t)((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+}
+
+static void write_row(int type, uint8_t *out, const float *x, int n) {
+    if (type == F32) {
+        memcpy(out, x, (size_t)n * sizeof *x);
+        return;
+    }
+    if (!is_float_type(type)) {
+        for (int i = 0; i < n; i += 32) write_block(type, out + i / 32 * formats[type].gguf_bytes, x + i);
+        return;
+    }
+    for (int i = 0; i < n; i += LANES) {
+        const int some = n - i < LANES ? n - i : LANES;
+        uint16_t halves[LANES];
+        if (type == F16) {
+            vf_store_f16(halves, load_some(x + i, some));
+        } else {
+            for (int j = 0; j < some; j++) halves[j] = float_to_bf16(x[i + j]);
+        }
+        memcpy(out + 2 * i, halves, 2 * (size_t)some);
+    }
+}
+
+static void store_row(const struct op *op, int row) {
+    const float *k = (const float *)op->out.data + row * op->out.stride, *v = (const float *)op->x.data + row * op->x.stride;
+    const int64_t position = row_int(&op->y, row), slot = row_int(&op->z, row);
+    for (int64_t head = 0; head < op->n[1]; head++) {
+        uint8_t *out_k = op->k.data + slot * op->k.slot_bytes + head * op->k.head_bytes + position * op->k.row_bytes;
+        uint8_t *out_v = op->v.data + slot * op->v.slot_bytes + head * op->v.head_bytes + position * op->v.row_bytes;
+        write_row(op->k.type, out_k, k + head * op->k.head_size, op->k.head_size);
+        write_row(op->v.type, out_v, v + head * op->v.head_size, op->v.head_size);
+    }
+}
+
+/* ---- choosing --------------------------------------------------------------------------------------------------------------------- */
+
+/* Keeps the best so far in order; a value enters behind its equals, so the lowest id comes first. */
+static void top_k_row(const struct op *op, int row) {
+    const float *x = (const float *)op->x.data + row * op->x.stride;
+    float *values = (float *)op->out.data + row * op->out.stride;
+    int32_t *ids = (int32_t *)op->y.data + row * op->y.stride;
+    const int64_t k = op->y.width, width = op->x.width;
+    int64_t kept = 0;
+    for (int64_t start = 0; start < width; start += 4 * LANES) {
+        const int64_t stop = start + 4 * LANES < width ? start + 4 * LANES : width;
+        if (kept == k && stop - start == 4 * LANES) {
+            const vf a = vf_max(vf_load(x + start), vf_load(x + start + LANES));
+            const vf b = vf_max(vf_load(x + start + 2 * LANES), vf_load(x + start + 3 * LANES));
+            if (!(vf_max_lane(vf_max(a, b)) > values[k - 1])) continue;
+        }
+        for (int64_t i = start; i < stop; i++) {
+            const float value = x[i] == x[i] ? x[i] : -INFINITY;
+            if (kept == k && !(value > values[k - 1])) continue;
+            int64_t at = kept < k ? kept++ : k - 1;
+            for (; at > 0 && value > values[at - 1]; at--) {
+                values[at] = values[at - 1];
+                ids[at] = ids[at - 1];
+            }
+            values[at] = value;
+            ids[at] = (int32_t)i;
+        }
+    }
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------------------------------------------- */
+
+static void run_row(const struct op *op, const struct run *run, int row) {
+    float *out = (float *)op->out.data + row * op->out.stride;
+    const float *x = (const float *)op->x.data + row * op->x.stride, *constant = op->p[0];
+    const int64_t width = op->out.width;
+    switch (op->code) {
+        case OP_EMBED: embed_row(op, row); break;
+        case OP_RMS_NORM: rms_norm_row(op, row); break;
+        case OP_QUANTISE: quantise_row(op, run, row); break;
+        case OP_ROPE: rope_row(op, row); break;
+        case OP_ROTATE: rotate_row(op, row); break;
+        case OP_STORE: store_row(op, row); break;
+        case OP_TOP_K: top_k_row(op, row); break;
+        case OP_ADD: EACH_VECTOR(width) store_some(out + i, vf_add(load_some(out + i, n), load_some(x + i, n)), n); break;
+        case OP_ADD_ROW: EACH_VECTOR(width) store_some(out + i, vf_add(load_some(out + i, n), load_some(constant + i, n)), n); break;
+        case OP_MULTIPLY: EACH_VECTOR(width) store_some(out + i, vf_mul(load_some(out + i, n), load_some(x + i, n)), n); break;
+        case OP_SCALE: EACH_VECTOR(width) store_some(out + i, vf_mul(load_some(out + i, n), vf_set(op->f[0])), n); break;
+        case OP_SIGMOID: EACH_VECTOR(width) store_some(out + i, vf_sigmoid(load_some(out + i, n)), n); break;
+        case OP_SOFTCAP:
+            EACH_VECTOR(width) {
+                store_some(out + i, vf_mul(vf_set(op->f[0]), vf_tanh(vf_div(load_some(out + i, n), vf_set(op->f[0])))), n);
+            }
+            break;
+        case OP_COPY: memmove(out, x, (size_t)width * 4); break;
+        case OP_GATHER: memcpy(out, (const float *)op->x.data + row_int(&op->y, row) * op->x.stride, (size_t)width * 4); break;
+        case OP_MAP_IDS:
+            for (int64_t i = 0; i < width; i++) ((int32_t *)(void *)out)[i] = ((const int32_t *)op->p[0])[((const int32_t *)(const void *)x)[i]];
+            break;
+        default: break;
+    }
+}
