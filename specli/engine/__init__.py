@@ -1,0 +1,1 @@
+"""Loading, the speculation loop, sampling, verification, statistics."""

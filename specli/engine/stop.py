@@ -11,8 +11,8 @@ class StopMatcher:
     Args:
         stops: Stop strings; empty ones are ignored.
 
-    Example: with the stop `###`, pushing `a#` releases `a`, pushing `b` then releases `#b`, and pushing `x### y` releases
-    `x` and sets `matched`.
+    Example: with the stop `###`, pushing `a#` releases `a`, pushing `b` then releases `#b`, and pushing `x### y`
+    releases `x` and sets `matched`.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

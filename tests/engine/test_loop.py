@@ -1,0 +1,232 @@
+"""The loop with scripted models: what is drafted, accepted, emitted and remembered can be counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specli.drafters.chain import DrafterChain
+from specli.engine.config import RequestConfig, SamplingConfig
+from specli.engine.loop import Engine, TokenLogprob
+from specli.engine.verify import lossless_rule
+from specli.errors import IncompatibleError
+from tests.support.scripted import LetterTokenizer, ScriptedDrafter, ScriptedTarget, count_up
+
+GREEDY = SamplingConfig(temperature=0.0, seed=1)
+
+
+def make(drafters: list[Any], *, target: ScriptedTarget | None = None, n_ctx: int = 256) -> Engine:
+    target = target or ScriptedTarget(count_up)
+    tokenizer: Any = LetterTokenizer()
+    model: Any = target
+    return Engine(model, tokenizer, DrafterChain(drafters), lossless_rule(tokenizer.eog_ids), n_ctx=n_ctx)
+
+
+def request(n_predict: int = 10, **fields: Any) -> RequestConfig:
+    return RequestConfig(n_predict=n_predict, sampling=GREEDY, **fields)
+
+
+def right(tokens: list[int], most: int) -> list[int]:
+    draft: list[int] = []
+    for _ in range(most):
+        draft.append(count_up([*tokens, *draft]))
+    return draft
+
+
+def wrong(tokens: list[int], most: int) -> list[int]:
+    return [45] * most
+
+
+def half_right(tokens: list[int], most: int) -> list[int]:
+    draft = right(tokens, most)
+    return draft[:2] + [45] * (most - 2)
+
+
+def nothing(tokens: list[int], most: int) -> list[int]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("rule", "n_rounds", "accepted"),
+    [
+        (nothing, 9, 0),
+        (wrong, 9, 0),
+        (right, 2, 7),  # tokens 1 | 2-6 | 7-10: the second draft is capped at 10 - 6 - 1 = 3
+        (half_right, 3, 6),  # 1 | 2-4 | 5-7 | 8-10
+    ],
+)
+def test_output_and_counts_by_what_is_drafted(rule: Any, n_rounds: int, accepted: int) -> None:
+    engine = make([ScriptedDrafter(rule)])
+    generation = engine.generate([0], request())
+    events = list(generation)
+    assert generation.tokens == list(range(1, 11))
+    assert generation.text == "bcdefghijk"
+    assert [event.id for event in events] == generation.tokens
+    assert events[-1].round == n_rounds
+    assert generation.timings.draft_n_accepted == accepted
+    assert sum(event.from_draft == "scripted" for event in events) == accepted
+    assert generation.stop == "limit"
+
+
+def test_cache_and_drafters_hold_exactly_the_sequence_after_rejections() -> None:
+    drafter = ScriptedDrafter(half_right)
+    target = ScriptedTarget(count_up)
+    engine = make([drafter], target=target)
+    list(engine.generate([3, 4], request(7)))
+    assert engine.history == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert target.cells == engine.history
+    assert [verdict for verdict, own in drafter.verdicts if own] == [2, 2]
+
+
+def test_end_token_inside_a_draft_ends_the_request_as_plain_decoding_does() -> None:
+    def rule(tokens: list[int]) -> int:
+        return 49 if tokens[-1] == 5 else (tokens[-1] + 1) % 49
+
+    def draft(tokens: list[int], most: int) -> list[int]:
+        return [tokens[-1] + 1, tokens[-1] + 2, 49, 7][:most]
+
+    plain = make([], target=ScriptedTarget(rule)).generate([3], request())
+    drafted = make([ScriptedDrafter(draft)], target=ScriptedTarget(rule)).generate([3], request())
+    assert list(plain)[-1].stop == list(drafted)[-1].stop == "eos"
+    assert plain.tokens == drafted.tokens == [4, 5, 49]
+    assert plain.text == drafted.text == "ef"
+
+
+@pytest.mark.parametrize("n_ctx", [6, 7, 8, 9, 10, 11])
+def test_context_end_inside_a_draft_gives_the_tokens_of_plain_decoding(n_ctx: int) -> None:
+    plain = make([], n_ctx=n_ctx).generate([0, 1, 2], request(-1))
+    drafted = make([ScriptedDrafter(right)], n_ctx=n_ctx).generate([0, 1, 2], request(-1))
+    assert list(plain)[-1].stop == list(drafted)[-1].stop == "context"
+    assert plain.tokens == drafted.tokens
+    assert len(plain.tokens) == n_ctx - 3
+
+
+@pytest.mark.parametrize("n_predict", [1, 2, 5])
+def test_never_more_tokens_than_asked_for(n_predict: int) -> None:
+    generation = make([ScriptedDrafter(right)]).generate([0], request(n_predict))
+    assert len(list(generation)) == n_predict
+
+
+def test_no_tokens_asked_for_evaluates_the_prompt_only() -> None:
+    engine = make([ScriptedDrafter(right)])
+    generation = engine.generate([0, 1, 2], request(0))
+    assert list(generation) == []
+    assert engine.history == [0, 1, 2]
+    assert generation.stop == "limit"
+
+
+@pytest.mark.parametrize("rule", [nothing, right])
+def test_stop_string_cuts_text_and_tokens_alike(rule: Any) -> None:
+    generation = make([ScriptedDrafter(rule)]).generate([0], request(10, stop=("de",)))
+    assert list(generation)[-1].stop == "stop"
+    assert generation.text == "bc"
+    assert generation.tokens == [1, 2, 3, 4]
+
+
+def test_second_request_reuses_the_common_prefix() -> None:
+    drafter = ScriptedDrafter(right)
+    engine = make([drafter])
+    list(engine.generate([0, 1, 2], request(3)))
+    second = engine.generate([0, 1, 2, 3, 9], request(2))
+    list(second)
+    assert second.timings.cache_n == 4
+    assert second.timings.prompt_n == 1
+    assert second.tokens == [10, 11]
+    assert drafter.rewinds == [0, 4]
+
+
+def test_one_token_more_is_evaluated_again_for_drafters_that_read_features() -> None:
+    engine = make([ScriptedDrafter(right, reads_features=True)])
+    list(engine.generate([0, 1, 2], request(3)))
+    second = engine.generate([0, 1, 2, 3, 9], request(2))
+    list(second)
+    assert second.timings.cache_n == 3
+
+
+def test_same_prompt_again_gives_the_same_tokens() -> None:
+    engine = make([ScriptedDrafter(half_right)])
+    first = [event.id for event in engine.generate([0, 1, 2], request(6))]
+    second = [event.id for event in engine.generate([0, 1, 2], request(6))]
+    assert first == second
+
+
+def test_consumer_that_leaves_early_leaves_a_consistent_engine() -> None:
+    engine = make([ScriptedDrafter(right)])
+    generation = engine.generate([0], request(20))
+    for event in generation:
+        if event.id == 4:
+            break
+    generation.close()
+    assert generation.stop == "interrupt"
+    assert engine.history[:4] == [0, 1, 2, 3]
+    assert [event.id for event in engine.generate([0, 1], request(3))] == [2, 3, 4]
+
+
+def test_prompt_longer_than_a_batch_is_evaluated_in_chunks() -> None:
+    target = ScriptedTarget(count_up, max_tokens=4)
+    engine = make([ScriptedDrafter(right, max_draft=3)], target=target)
+    generation = engine.generate(list(range(11)), request(4))
+    assert [event.id for event in generation] == [11, 12, 13, 14]
+
+
+def test_first_drafter_with_a_draft_wins_and_the_other_hears_of_it() -> None:
+    first, second = ScriptedDrafter(nothing, name="first"), ScriptedDrafter(right, name="second")
+    engine = make([first, second])
+    events = list(engine.generate([0], request(6)))
+    assert {event.from_draft for event in events} == {None, "second"}
+    assert first.verdicts == [(4, False)]
+    assert second.verdicts == [(4, True)]
+
+
+def test_logprobs_are_those_of_plain_decoding() -> None:
+    plain = make([]).generate([0], request(6, logprobs=2))
+    drafted = make([ScriptedDrafter(half_right)]).generate([0], request(6, logprobs=2))
+    list(plain)
+    list(drafted)
+    assert plain.logprobs == drafted.logprobs
+    best = 5.0 - np.log(np.exp(5.0) + 49)  # one logit of 5, 49 of 0
+    assert plain.logprobs[0].logprob == pytest.approx(best)
+    assert plain.logprobs[0].top[0] == (1, pytest.approx(best))
+
+
+def test_prompt_logprobs_cover_every_token_but_the_first() -> None:
+    generation = make([], target=ScriptedTarget(count_up, max_tokens=3)).generate(
+        [0, 1, 2, 9], request(1, prompt_logprobs=True)
+    )
+    list(generation)
+    norm = np.log(np.exp(5.0) + 49)
+    values = [item.logprob for item in generation.prompt_logprobs]
+    assert [item.id for item in generation.prompt_logprobs] == [0, 1, 2, 9]
+    assert values[0] is None
+    assert values[1:] == pytest.approx([5 - norm, 5 - norm, -norm])
+
+
+def test_logprob_of_one_row() -> None:
+    row = np.log(np.asarray([0.5, 0.25, 0.25], dtype=np.float32))
+    found = TokenLogprob.of(row, 2, 2)
+    assert found.logprob == pytest.approx(np.log(0.25))
+    assert [token for token, _ in found.top] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], "the prompt is empty"),
+        ([0] * 16, "the prompt has 16 tokens, the context holds 16"),
+        ([0, 77], "prompt token 77 is outside the vocabulary of 50"),
+    ],
+)
+def test_impossible_prompts_are_refused(prompt: list[int], message: str) -> None:
+    with pytest.raises(IncompatibleError, match=message):
+        make([], n_ctx=16).generate(prompt, request())
+
+
+def test_trace_records_every_round() -> None:
+    generation = make([ScriptedDrafter(half_right)]).generate([0], request(7, trace=True))
+    list(generation)
+    assert [(r.position, r.draft, r.tokens, r.n_accepted) for r in generation.rounds] == [
+        (1, (2, 3, 45, 45), (2, 3, 4), 2),
+        (4, (5, 6), (5, 6, 7), 2),
+    ]
