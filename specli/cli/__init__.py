@@ -109,9 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def complain(error: SpecliError) -> None:
-    """Writes an error and its hint to stderr. llama.cpp's texts begin with `error` themselves."""
-    message = str(error)
-    prefix = "" if message.startswith("error") else "error: "
-    typer.echo(f"{prefix}{message}", err=True)
-    if error.hint:
-        typer.echo(f"hint: {error.hint}", err=True)
+    """Writes an error and its hint to stderr."""
+    from specli.cli.console import error_lines
+
+    for line in error_lines(error):
+        typer.echo(line, err=True)

@@ -85,13 +85,15 @@ def _messages(conversation: Conversation, console: Console) -> Iterator[str]:
 
 def _stream(conversation: Conversation, events: Iterator[TokenEvent], console: Console) -> bool:
     """Shows one answer as it comes; True if Ctrl-C ended it. A second Ctrl-C leaves the program."""
-    view = AnswerView(conversation.config.chat, console, is_thinking=conversation.starts_thinking())
+    view = AnswerView(conversation.config.chat, console)
     with InterruptFlag() as interrupt:
-        for event in events:
+        for number, event in enumerate(events):
+            if number == 0 and conversation.starts_thinking():
+                view.begin_thought()
             view.show(event)
             if interrupt.is_set:
                 break
-    conversation.close_answer(events)
+        conversation.close_answer(events)
     view.finish()
     if conversation.config.output.timings:
         console.info(conversation.timing_line())

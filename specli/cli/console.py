@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from specli.cli.config import LogConfig
-from specli.errors import ResourceError
+from specli.errors import ResourceError, SpecliError
 
 OUTPUT, ERROR, WARNING, INFO, TRACE, DEBUG = range(6)
 LETTERS = {ERROR: "E", WARNING: "W", INFO: "I", TRACE: "I", DEBUG: "D"}
@@ -37,6 +37,13 @@ def wants_color(mode: str, *streams: TextIO, environ: Mapping[str, str] | None =
 def paint(text: str, code: str, *, is_on: bool) -> str:
     """Text in an ANSI colour, or as it is."""
     return f"\x1b[{code}m{text}\x1b[0m" if is_on and text else text
+
+
+def error_lines(error: Exception) -> list[str]:
+    """An error and its hint as lines. llama.cpp's texts begin with `error` themselves."""
+    message = str(error)
+    hint = error.hint if isinstance(error, SpecliError) else None
+    return [message if message.startswith("error") else f"error: {message}", *([f"hint: {hint}"] if hint else [])]
 
 
 @dataclass

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from specli.cli.arguments import read_command_line, split_spelling
 from specli.cli.config import CommandConfig
-from specli.cli.console import Console
+from specli.cli.console import ERROR, Console, error_lines
 from specli.cli.options import spellings_of
 from specli.cli.prepare import request_config, run_config
 from specli.cli.settings import Settings
 from specli.cli.thoughts import split_thoughts
-from specli.errors import FormatError, SpecliError, UsageError
+from specli.errors import FormatError, SpecliError
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
@@ -309,7 +309,6 @@ def run_command(conversation: Conversation, message: str) -> Answer | None:
     try:
         return command.action(conversation, argument.strip())
     except (SpecliError, ValueError, OSError) as error:
-        conversation.console.info(f"error: {error}")
-        if isinstance(error, UsageError) and error.hint:
-            conversation.console.info(f"hint: {error.hint}")
+        for line in error_lines(error):
+            conversation.console.log(ERROR, line)
         return Answer()

@@ -22,18 +22,21 @@ class AnswerView:
     Args:
         config: Chat settings.
         console: Where it goes.
-        is_thinking: The answer begins inside a thought.
     """
 
-    def __init__(self, config: ChatConfig, console: Console, *, is_thinking: bool = False) -> None:
+    def __init__(self, config: ChatConfig, console: Console) -> None:
         self._config = config
         self._console = console
         self._is_colored = not config.simple_io and wants_color(config.color, console.out)
         self._is_split = config.reasoning_format != "none" and not config.skip_parsing
-        self._splitter = ThoughtSplitter(is_thinking=is_thinking)
+        self._splitter = ThoughtSplitter()
         self._is_thinking = False
         self._colors: dict[str, str] = {}
         self._wrote_newline = True
+
+    def begin_thought(self) -> None:
+        """The prompt ended inside a thought: the answer begins with it."""
+        self._splitter = ThoughtSplitter(is_thinking=True)
 
     def show(self, event: TokenEvent) -> None:
         """Writes the text of one token."""

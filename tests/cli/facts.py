@@ -194,6 +194,7 @@ VALUES = [
 
 NGRAM_N = "ngram size N must be between 1 and 1024 inclusive"
 NGRAM_M = "ngram size M must be between 1 and 1024 inclusive"
+MIN_HITS = "ngram min hits must be at least 1"
 
 ERRORS = [
     ("--spec-type x", "unknown speculative type: x"),
@@ -221,7 +222,7 @@ ERRORS = [
     ("--spec-ngram-mod-n-max -1", "ngram n-max must be between 0 and 1024 inclusive"),
     *((f"--spec-ngram-{name}-size-n 0", NGRAM_N) for name in ("simple", "map-k", "map-k4v")),
     *((f"--spec-ngram-{name}-size-m 1025", NGRAM_M) for name in ("simple", "map-k", "map-k4v")),
-    *((f"--spec-ngram-{name}-min-hits 0", "ngram min hits must be at least 1") for name in ("simple", "map-k", "map-k4v")),
+    *((f"--spec-ngram-{name}-min-hits 0", MIN_HITS) for name in ("simple", "map-k", "map-k4v")),
     ("-hf user", "error: invalid HF repo format, expected <user>/<model>[:quant]"),
     ("-hfd a/b/c", "error: invalid HF repo format, expected <user>/<model>[:quant]"),
     ("-f /nonexistent", "error: failed to open file '/nonexistent'"),
@@ -246,14 +247,16 @@ ERRORS = [
     ("-lv x", 'stoi: "x" is not an integer'),
 ]  # fmt: skip
 
-REFUSED = """
---numa --rpc --lora --lora-scaled --control-vector --override-kv --mmproj -mm --image --rope-scaling --rope-freq-base
---yarn-orig-ctx -ot -otd --override-tensor -cmoe -cmoed -ncmoe -ncmoed -ncffn -sm -ts -mg --no-repack -nr -nkvo
---op-offload -lm -lzm -fit -fitt -fitc --context-shift --keep -np -ctxcp -cms -cram --swa-checkpoints --no-jinja
---server-base --prompt-cache --in-prefix -i -if -mu -dr -bs --backend-sampling --spec-draft-p-split --draft-p-split
---no-mmap --mlock --direct-io --warmup -Cb -Crb --poll-batch -Cbd -Crbd --spec-draft-poll-batch --reasoning-budget -dt
---log-jsonl -cd --ctx-size-draft --check-tensors --fim-qwen-7b-spec --completion-bash
-""".split()
+REFUSED = [
+    "--numa", "--rpc", "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--mmproj", "-mm", "--image",
+    "--rope-scaling", "--rope-freq-base", "--yarn-orig-ctx", "-ot", "-otd", "--override-tensor", "-cmoe", "-cmoed",
+    "-ncmoe", "-ncmoed", "-ncffn", "-sm", "-ts", "-mg", "--no-repack", "-nr", "-nkvo", "--op-offload", "-lm", "-lzm",
+    "-fit", "-fitt", "-fitc", "--context-shift", "--keep", "-np", "-ctxcp", "-cms", "-cram", "--swa-checkpoints",
+    "--no-jinja", "--server-base", "--prompt-cache", "--in-prefix", "-i", "-if", "-mu", "-dr", "-bs",
+    "--backend-sampling", "--spec-draft-p-split", "--draft-p-split", "--no-mmap", "--mlock", "--direct-io",
+    "--warmup", "-Cb", "-Crb", "--poll-batch", "-Cbd", "-Crbd", "--spec-draft-poll-batch", "--reasoning-budget",
+    "-dt", "--log-jsonl", "-cd", "--ctx-size-draft", "--check-tensors", "--fim-qwen-7b-spec", "--completion-bash",
+]  # fmt: skip
 
 REMOVED = {
     "--draft": "use --spec-draft-n-max or --spec-ngram-mod-n-max",

@@ -60,7 +60,8 @@ def test_config_file_sections_keys_and_comments(home: dict[str, str]) -> None:
         home,
         "specli",
         "; comment\n  temp = 0.1\n  # another\nLLAMA_ARG_TOP_P = 0.5\nno-escape = 1\nignore-eos\n"
-        "[*]\ntemp = 0.9\nmin_p = 0.2\nspec-type = ngram-mod\n[default]\n--spec-type = ngram-simple\n[other]\ntop-k = 9\n",
+        "[*]\ntemp = 0.9\nmin_p = 0.2\nspec-type = ngram-mod\n"
+        "[default]\n--spec-type = ngram-simple\n[other]\ntop-k = 9\n",
     )
     config = settle(home, files=True).config()
     assert config.request.sampling.temperature == 0.1  # [default] after [*]
@@ -117,7 +118,9 @@ def test_negative_variable_switches_off_whatever_its_value(value: str) -> None:
     assert settle(environ).config().output.perf is False
 
 
-@pytest.mark.parametrize(("value", "is_on"), [("on", True), ("enabled", True), ("true", True), ("1", True), ("0", False)])
+@pytest.mark.parametrize(
+    ("value", "is_on"), [("on", True), ("enabled", True), ("true", True), ("1", True), ("0", False)]
+)
 def test_boolean_words_of_the_environment(value: str, is_on: bool) -> None:
     assert settle({"LLAMA_ARG_PERF": value, "LLAMA_ARG_OFFLINE": value}).config().output.perf is is_on
     assert settle({"LLAMA_ARG_OFFLINE": value}).config().source.offline is is_on
@@ -132,7 +135,10 @@ def test_boolean_words_of_the_environment(value: str, is_on: bool) -> None:
         ("LLAMA_ARG_SPEC_DRAFT_N_MAX", "-1", "invalid value"),
         ("LLAMA_ARG_SPEC_DRAFT_N_MAX", "3.5", 'stoi: "3.5" is not an integer'),
         ("LLAMA_ARG_SPEC_TYPE", "mtp", "unknown speculative type: mtp"),
-        ("LLAMA_ARG_NUMA", "isolate", "not available in specli: memory is placed by the system; start specli with numactl"),
+        (
+            "LLAMA_ARG_NUMA", "isolate",
+            "not available in specli: memory is placed by the system; start specli with numactl",
+        ),
         (
             "LLAMA_ARG_DRAFT_MAX", "8",
             "the argument has been removed. use --spec-draft-n-max or --spec-ngram-mod-n-max",

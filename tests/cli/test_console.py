@@ -1,0 +1,94 @@
+"""Streams, levels, colours."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from specli.cli.config import LogConfig
+from specli.cli.console import DEBUG, ERROR, Console, paint, wants_color
+from specli.errors import ResourceError
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def console(**config: object) -> Console:
+    return Console(out=io.StringIO(), err=io.StringIO(), config=LogConfig(**config))  # type: ignore[arg-type]
+
+
+def text(console: Console) -> str:
+    assert isinstance(console.err, io.StringIO)
+    return console.err.getvalue()
+
+
+def test_data_and_messages_go_to_their_streams() -> None:
+    it = console()
+    it.write("data")
+    it.info("message")
+    it.warn("careful")
+    assert isinstance(it.out, io.StringIO)
+    assert it.out.getvalue() == "data"
+    assert text(it) == "message\nwarn: careful\n"
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "shown"), [(0, ""), (1, "e\n"), (3, "e\ni\n"), (4, "e\ni\nt\n"), (5, "e\ni\nt\nd\n")]
+)
+def test_levels(verbosity: int, shown: str) -> None:
+    it = console(verbosity=verbosity)
+    it.log(ERROR, "e")
+    it.info("i")
+    it.trace("t")
+    it.log(DEBUG, "d")
+    assert text(it) == shown
+
+
+def test_prefix_has_time_and_level() -> None:
+    it = console(prefix=True)
+    it.warn("x")
+    it.info("y")
+    first, second = text(it).splitlines()
+    assert re.fullmatch(r"\d+\.\d\d\.\d{3}\.\d{3} W warn: x", first)
+    assert re.fullmatch(r"\d+\.\d\d\.\d{3}\.\d{3} I y", second)
+    it = console(prefix=True, timestamps=False)
+    it.info("y")
+    assert text(it) == "I y\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "environ", "is_terminal", "expected"),
+    [
+        ("auto", {}, True, True),
+        ("auto", {}, False, False),
+        ("auto", {"NO_COLOR": "1"}, True, False),
+        ("auto", {"NO_COLOR": ""}, True, True),
+        ("auto", {"TERM": "dumb"}, True, False),
+        ("on", {"NO_COLOR": "1"}, False, True),
+        ("off", {}, True, False),
+    ],
+)
+def test_when_to_colour(mode: str, environ: dict[str, str], is_terminal: bool, expected: bool) -> None:
+    assert wants_color(mode, Terminal() if is_terminal else io.StringIO(), environ=environ) is expected
+
+
+def test_paint_leaves_empty_text_alone() -> None:
+    assert paint("", "31", is_on=True) == ""
+    assert paint("x", "31", is_on=False) == "x"
+    assert paint("x", "31", is_on=True) == "\x1b[31mx\x1b[0m"
+
+
+def test_messages_are_copied_plain_to_the_log_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with console(file=path, colors="on") as it:
+        it.warn("x")
+    assert path.read_text() == "warn: x\n"
+    assert text(it) == "\x1b[33mwarn: x\x1b[0m\n"
+
+
+def test_log_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="cannot be written: Is a directory"):
+        console(file=tmp_path)

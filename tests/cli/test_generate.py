@@ -1,0 +1,146 @@
+"""`specli generate` with a scripted engine: streams, files, exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specli.cli import main
+from tests.cli.scripted import ScriptedOpener
+
+ACCEPTANCE = "draft acceptance = 0.50000 (    1 accepted /     2 generated), mean len =  1.50"
+
+
+def generate(*arguments: str) -> int:
+    return main(["generate", "-m", "t.gguf", *arguments])
+
+
+def test_text_goes_to_stdout_and_the_rest_to_stderr(opener: ScriptedOpener, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate("-p", "a b c", "--spec-type", "ngram-mod") == 0
+    captured = capsys.readouterr()
+    assert captured.out == "a b c "
+    assert captured.err.splitlines() == [
+        "drafting: ngram-mod",
+        "the prompt is used as it is; specli chat --single-turn applies the model's chat template",
+        ACCEPTANCE,
+    ]
+    assert opener.n_open == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_lines"), [(["-lv", "2"], 0), (["--no-perf"], 2), (["-lv", "4"], 4), (["--log-disable"], 0)]
+)
+def test_messages_by_level(
+    opener: ScriptedOpener, capsys: pytest.CaptureFixture[str], arguments: list[str], n_lines: int
+) -> None:
+    assert generate("-p", "a", *arguments) == 0
+    assert len(capsys.readouterr().err.splitlines()) == n_lines
+
+
+def test_settings_reach_the_engine(opener: ScriptedOpener) -> None:
+    assert (
+        generate("-p", "a b c", "-n", "2", "--temp", "0", "-md", "d.gguf", "--logprobs", "3", "-r", "x", "-c", "64")
+        == 0
+    )
+    config, request = opener.configs[0], opener.requests[0]
+    assert config.n_ctx == 64
+    assert config.draft is not None
+    assert (request.n_predict, request.logprobs, request.stop) == (2, 3, ("x",))
+    assert request.sampling.temperature == 0
+    assert request.sampling.explicit == {"temperature"}
+
+
+def test_json_is_one_object_per_prompt(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.jsonl").write_text('"one two"\n\n{"prompt": "three", "id": "x"}\n')
+    assert generate("--prompts", "p.jsonl", "--json", "--stats-json", "out.json") == 0
+    out = capsys.readouterr().out
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [(record.get("id"), record["text"]) for record in records] == [(None, "one two "), ("x", "three ")]
+    assert records[0]["settings"]["--prompts"] == "p.jsonl"
+    assert Path("out.json").read_text() == out
+
+
+def test_texts_of_several_prompts_are_told_apart(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.jsonl").write_text('"one"\n"two"\n')
+    assert generate("--prompts", "p.jsonl") == 0
+    assert capsys.readouterr().out == "one \ntwo \n"
+
+
+def test_prompt_from_a_file_loses_one_newline(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.txt").write_text("x y\n")
+    assert generate("-f", "p.txt", "--display-prompt") == 0
+    assert capsys.readouterr().out == "x yx y "
+
+
+def test_verbose_prompt_lists_tokens(opener: ScriptedOpener, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate("-p", "hi", "--verbose-prompt", "-lv", "3") == 0
+    assert "   104 -> 'h'" in capsys.readouterr().err.splitlines()
+
+
+def test_interrupt_keeps_text_statistics_and_files(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate("-p", "a INTERRUPT c d", "--stats-json", "out.json") == 130
+    captured = capsys.readouterr()
+    assert captured.out == "a INTERRUPT "
+    assert ACCEPTANCE in captured.err
+    assert json.loads(Path("out.json").read_text())["stop"] == "interrupt"
+    assert opener.n_open == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "error: no prompt was given\nhint: use -p TEXT, -f FILE or --prompts FILE.jsonl\n"),
+        (["-p", "a", "--prompts", "p"], 2, "error: --prompt and --prompts exclude each other\n"),
+        (["--prompts", "missing"], 1,
+         "error: missing: cannot be read: [Errno 2] No such file or directory: 'missing'\n"),
+        (["--prompts", "bad.jsonl"], 1,
+         "error: bad.jsonl: line 2: expected a string or an object with a string prompt\n"),
+        (["--prompts", "t.gguf"], 1, "error: t.gguf: no prompts in it\n"),
+        (["-p", "a", "-hf", "u/m"], 1,
+         "error: -hf u/m: downloads are not available yet\nhint: give a local file with -m\n"),
+    ],
+)  # fmt: skip
+def test_errors_before_anything_is_loaded(
+    opener: ScriptedOpener,
+    workdir: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    Path("bad.jsonl").write_text('"fine"\n{"text": 1}\n')
+    assert generate(*arguments) == code
+    assert capsys.readouterr().err == message
+    assert opener.configs == []
+
+
+def test_stats_file_that_cannot_be_written(opener: ScriptedOpener, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate("-p", "a", "--stats-json", "missing/out.json", "-lv", "1") == 1
+    assert capsys.readouterr().err == "error: missing/out.json: cannot be written: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["stats", "synth"])
+def test_commands_to_come_say_so(command: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "-m", "t.gguf"]) == 1
+    assert capsys.readouterr().err == (
+        f"error: specli {command}: measuring is not available yet\nhint: specli generate --json reports one run\n"
+    )
+
+
+def test_version_is_printed_by_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--version"], ["generate", "--version"], ["convert", "--version"]):
+        assert main(arguments) == 0
+        assert capsys.readouterr().out.startswith("specli ")
+
+
+def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list-devices"]) == 0
+    assert capsys.readouterr().out.startswith("Available devices:\n")
