@@ -14,9 +14,9 @@ from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
 from specli.cli.lines import open_reader, read_message
 from specli.cli.prepare import prompt_text
-from specli.cli.record import json_line, write_lines
+from specli.cli.record import dump, write_lines
 from specli.cli.repl import COMMANDS, Conversation, run_command
-from specli.cli.show import show_instead
+from specli.cli.show import show_instead, show_start
 from specli.cli.view import AnswerView
 
 if TYPE_CHECKING:
@@ -36,11 +36,10 @@ def run(invocation: Invocation) -> None:
         return
     with invocation.console() as console, ExitStack() as stack:
         conversation = Conversation(invocation.settings, console, stack, opener.open_run)
-        for line in conversation.run.start_lines():
-            console.info(line)
+        show_start(conversation.run, invocation.settings, console)
         is_interrupted = _converse(conversation, console)
         if invocation.config.output.stats_json:
-            write_lines(invocation.config.output.stats_json, map(json_line, conversation.records))
+            write_lines(invocation.config.output.stats_json, map(dump, conversation.records))
     if is_interrupted and invocation.config.chat.single_turn:
         raise typer.Exit(130)
 

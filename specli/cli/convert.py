@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from specli.cli.console import Console
 from specli.cli.invocation import Invocation
-from specli.cli.record import json_line
 from specli.cli.render import summary_lines, tensor_lines
 from specli.cli.show import show_instead
 from specli.errors import UsageError
@@ -39,7 +39,7 @@ def run(invocation: Invocation) -> None:
         for line in (*report.notes, *report.fit, *summary_lines(report)):
             console.info(line)
         if invocation.config.output.json:
-            console.write(json_line(report.to_dict()))
+            console.write(json.dumps(report.to_dict(), ensure_ascii=False) + "\n")
         elif config.dry_run:
             console.write("".join(f"{line}\n" for line in tensor_lines(report, console.width)))
         else:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specli.cli import opener
-from specli.cli.console import Console
+from specli.cli.console import TRACE, Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
 from specli.cli.prepare import request_config, run_config
 from specli.cli.prompts import Prompt, read_prompts
-from specli.cli.record import json_line, write_lines
-from specli.cli.show import show_instead
+from specli.cli.record import dump, write_lines
+from specli.cli.show import show_instead, show_start
 
 if TYPE_CHECKING:
     from specli.engine.load import Run
@@ -36,18 +36,17 @@ def run(invocation: Invocation) -> None:
     setup = run_config(invocation.settings, config)
     records = []
     with invocation.console() as console, opener.open_run(setup, console.trace) as engine, InterruptFlag() as interrupt:
-        for line in engine.start_lines():
-            console.info(line)
-        if engine.template is not None:
+        show_start(engine, invocation.settings, console)
+        if engine.has_template:
             console.info(NO_TEMPLATE)
         for prompt in prompts:
             with _framed(console, invocation, is_only=len(prompts) == 1):
                 _generate(engine, prompt, invocation, console, interrupt)
             result = engine.result()
             if config.output.perf:
-                for line in result.lines():
+                for line in result.lines(details=config.log.verbosity >= TRACE):
                     console.info(line)
-            records.append(json_line(_record(result.to_dict(), prompt, invocation)))
+            records.append(dump(_record(result.to_dict(), prompt, invocation)))
             if config.output.json:
                 console.write(records[-1])
             if interrupt.is_set:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import Any
 from specli.errors import ResourceError
 
 
-def json_line(record: Mapping[str, Any]) -> str:
-    """One record as one line of JSON."""
-    return json.dumps(record, ensure_ascii=False) + "\n"
+def dump(record: Mapping[str, Any]) -> str:
+    """One record as one line of JSON; numbers that are not finite become null."""
+    from specli.engine.stats import dump_record
+
+    return f"{dump_record(record)}\n"
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

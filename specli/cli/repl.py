@@ -15,6 +15,7 @@ from specli.cli.console import ERROR, Console, error_lines
 from specli.cli.options import spellings_of
 from specli.cli.prepare import request_config, run_config
 from specli.cli.settings import Settings
+from specli.cli.show import show_start
 from specli.cli.thoughts import split_thoughts
 from specli.errors import FormatError, SpecliError
 
@@ -239,7 +240,7 @@ def show_statistics(conversation: Conversation, argument: str) -> Answer:
     """Statistics of the last answer and of all drafters."""
     if not conversation.records:
         raise ValueError("no answer yet")
-    for line in conversation.run.result().lines():
+    for line in conversation.run.result().lines(details=True):
         conversation.console.info(line)
     return Answer()
 
@@ -247,8 +248,7 @@ def show_statistics(conversation: Conversation, argument: str) -> Answer:
 def set_types(conversation: Conversation, argument: str) -> Answer:
     """Changes the drafters."""
     conversation.change(["--spec-type", argument.strip()], replaces="speculation.types")
-    for line in conversation.run.start_lines():
-        conversation.console.info(line)
+    show_start(conversation.run, conversation.settings, conversation.console)
     return Answer()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,12 +100,17 @@ class Settings:
                 values.setdefault(option.name, plain(read_field(config, option.field)))
         return values
 
-    def describe(self, fields: Mapping[str, str]) -> str:
-        """Values of the given fields (path → label) with their origins, such as `n-max 8 (flag)`."""
+    def describe(self, types: Collection[str]) -> str | None:
+        """The options that the given drafters read, with their values and origins: `n-max 8 (flag)`; None if none."""
         config = self.config()
-        return ", ".join(
-            f"{label} {read_field(config, path)} ({self.origin(path).source})" for path, label in fields.items()
-        )
+        shown = {}
+        for option in options_of(self.command):
+            if option.field and option.is_listed and set(option.types) & set(types):
+                value = plain(read_field(config, option.field))
+                if value is not None:
+                    word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+                    shown[option.name] = f"{option.name} {word} ({self.origin(option.field).source})"
+        return f"draft settings: {', '.join(shown.values())}" if shown else None
 
 
 def plain(value: Any) -> Any:

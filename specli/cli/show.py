@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from specli._version import __version__
-from specli.cli.console import TRACE
+from specli.cli.console import TRACE, Console
 from specli.cli.invocation import Invocation
+from specli.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from specli.engine.load import Run
 
 
 def show_instead(invocation: Invocation) -> bool:
@@ -20,6 +26,15 @@ def show_instead(invocation: Invocation) -> bool:
         else:
             console.write(cache_list())
     return True
+
+
+def show_start(run: Run, settings: Settings, console: Console) -> None:
+    """What runs where and why, and the draft settings with their origins."""
+    for line in run.start_lines():
+        console.info(line)
+    drafting = settings.describe(run.drafter_names)
+    if drafting:
+        console.info(drafting)
 
 
 def device_list(*, is_verbose: bool) -> str:

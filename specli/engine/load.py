@@ -109,9 +109,17 @@ class Run:
     @property
     def template(self) -> ChatTemplate | None:
         """The chat template in force, or None if the model has none and none was given; compiled when first used."""
-        if "tokenizer.chat_template" not in self._file.metadata and self._config.chat_template is None:
-            return None
-        return self._chat_template()
+        return self._chat_template() if self.has_template else None
+
+    @property
+    def has_template(self) -> bool:
+        """Whether there is a chat template in force; nothing is compiled to find out."""
+        return "tokenizer.chat_template" in self._file.metadata or self._config.chat_template is not None
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        """Types of the drafters at work, in priority order."""
+        return tuple(stats.name for stats in self.engine.chain.stats)
 
     def start_lines(self) -> list[str]:
         """What runs where: target, kernels, drafters and why, memory."""

@@ -71,7 +71,7 @@ class ScriptedResult:
     words: Words
     prompt: str
 
-    def lines(self) -> list[str]:
+    def lines(self, *, details: bool = False) -> list[str]:
         return ["draft acceptance = 0.50000 (    1 accepted /     2 generated), mean len =  1.50"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,9 +89,12 @@ class ScriptedRun:
     config: RunConfig
     requests: list[RequestConfig]
     tokenizer: BytesTokenizer = field(default_factory=BytesTokenizer)
-    template: PlainTemplate | None = field(default_factory=PlainTemplate)
     has_template: bool = True
     prompt: str = ""
+
+    @property
+    def drafter_names(self) -> tuple[str, ...]:
+        return self.config.speculation.types
 
     def start_lines(self) -> list[str]:
         return [f"drafting: {','.join(self.config.speculation.types) or 'off'}"]

@@ -16,11 +16,13 @@ def generate(*arguments: str) -> int:
 
 
 def test_text_goes_to_stdout_and_the_rest_to_stderr(opener: ScriptedOpener, capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate("-p", "a b c", "--spec-type", "ngram-mod") == 0
+    assert generate("-p", "a b c", "--spec-type", "ngram-mod", "--spec-ngram-mod-n-max", "9") == 0
     captured = capsys.readouterr()
     assert captured.out == "a b c "
     assert captured.err.splitlines() == [
         "drafting: ngram-mod",
+        "draft settings: --spec-ngram-mod-n-match 24 (default), --spec-ngram-mod-n-min 48 (default), "
+        "--spec-ngram-mod-n-max 9 (flag)",
         "the prompt is used as it is; specli chat --single-turn applies the model's chat template",
         ACCEPTANCE,
     ]

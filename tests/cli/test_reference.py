@@ -145,7 +145,7 @@ def test_fish_completes(line: str, expected: list[str], folder: Path) -> None:
 
 
 def test_fish_puts_models_first(folder: Path) -> None:
-    assert sorted(complete_in_fish("specli generate -m ", folder)[:2]) == ["a.gguf", "my\\ model.gguf"]
+    assert sorted(complete_in_fish("specli generate -m ", folder)[:2]) == ["a.gguf", "my model.gguf"]
 
 
 ZSH_CASES = [
