@@ -45,6 +45,16 @@ class Candidates:
         total = weights.sum(dtype=np.float64)
         return cls(ids[order].cpu().numpy().astype(np.int32), (weights / total).astype(np.float32))
 
+    @classmethod
+    def best(
+        cls, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], *, temperature: float = 1.0
+    ) -> Candidates | None:
+        """Takes them as a draft network's program found them: `[C]` logits, descending, and their tokens."""
+        if not np.isfinite(values[0]):
+            return None
+        weights = np.exp((values - values[0]) / np.float32(temperature))
+        return cls(ids.copy(), (weights / weights.sum(dtype=np.float64)).astype(np.float32))
+
 
 class CandidateSampler:
     """Chooses among the candidates: the best, or with `probabilistic` and a temperature above 0 a sampled one."""
@@ -79,6 +89,10 @@ class CandidateSampler:
     def candidates(self, logits: torch.Tensor) -> Candidates | None:
         """See `Candidates.of`."""
         return Candidates.of(logits, temperature=self._temperature)
+
+    def best(self, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32]) -> Candidates | None:
+        """See `Candidates.best`."""
+        return Candidates.best(values, ids, temperature=self._temperature)
 
     def pick(self, candidates: Candidates) -> int:
         """The token to propose."""

@@ -141,6 +141,11 @@ class Model(ABC):
         """`(V, D)`, the head; the embedding table where they are tied."""
         return self._output.value
 
+    @property
+    def features(self) -> dict[str, Buffer]:
+        """The captured states, as in `ForwardOutput`; the same buffers in every forward, so programs may read them."""
+        return self._features
+
     def forward(self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints) -> ForwardOutput:
         """Evaluates a flat batch of tokens and appends them to the cache.
 
