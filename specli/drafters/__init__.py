@@ -87,6 +87,11 @@ class DrafterSpec:
     taps: Callable[[GGUFFile], tuple[int, ...]] = _no_taps
     reads_nextn: bool = False
 
+    @property
+    def length_option(self) -> str | None:
+        """The option that bounds its drafts; None if their length is fixed."""
+        return next((option for option in self.options if option.endswith(("-n-max", "-size-m"))), None)
+
 
 def _build_ngram_simple(inputs: DrafterInputs) -> Drafter:
     from specli.drafters.ngram_simple import NgramSimple

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specli.engine.stats import Timings
 
+ENOUGH_ROUNDS = 8  # rounds without a draft that say what plain decoding costs in this very run
+NOISE = 0.97  # a smaller difference in speed is not called a loss
 
-def drafting_line(timings: Timings, plain_step_ns: float) -> str | None:
+
+def plain_step(timings: Timings, measure: Callable[[], float]) -> float:
+    """Nanoseconds of a token without drafting: of this run's rounds without a draft, or measured if they are too few.
+
+    Returns 0 if nothing was drafted, so that there is nothing to compare.
+    """
+    if not timings.draft_n:
+        return 0.0
+    undrafted = timings.n_rounds - timings.n_rounds_drafted
+    return timings.undrafted_ns / undrafted if undrafted >= ENOUGH_ROUNDS else measure()
+
+
+def drafting_line(timings: Timings, plain_step_ns: float, length_option: str | None) -> str | None:
     """Compares the run with plain decoding.
 
     Args:
         timings: Of a request.
         plain_step_ns: What one token costs without drafting: a forward of one row, and sampling.
+        length_option: Option that bounds the drafts, or None if their length is fixed.
 
     Returns:
         The line; None when there was no draft or nothing to compare.
@@ -33,10 +50,14 @@ def drafting_line(timings: Timings, plain_step_ns: float) -> str | None:
         f"mean accepted length {timings.mean_acc_len:.2f}, {100 * (timings.coverage or 0):.0f} % of the tokens from "
         f"drafts; time {shares}"
     )
-    return line if speed >= plain else f"{line}; drafting lost, better: {_better(timings, plain_step_ns)}"
+    return (
+        line
+        if speed >= NOISE * plain
+        else f"{line}; drafting lost, better: {_better(timings, plain_step_ns, length_option)}"
+    )
 
 
-def _better(timings: Timings, plain_step_ns: float) -> str:
+def _better(timings: Timings, plain_step_ns: float, length_option: str | None) -> str:
     """The draft length whose last token still pays, or no drafting.
 
     A draft token pays if it stands more often than its share of the round's extra time, in plain steps. Example: a
@@ -44,8 +65,7 @@ def _better(timings: Timings, plain_step_ns: float) -> str:
     position two tokens pay.
     """
     rounds = timings.n_rounds_drafted
-    plain_rounds_ns = (timings.n_rounds - rounds) * plain_step_ns
-    extra_ns = timings.predicted_ns - plain_rounds_ns - rounds * plain_step_ns
+    extra_ns = timings.predicted_ns - timings.undrafted_ns - rounds * plain_step_ns
     cost = extra_ns / timings.draft_n / plain_step_ns
     paying = sum(1 for count in timings.accepted_per_position if count / rounds > cost)
-    return f"drafts of at most {paying} tokens (--spec-draft-n-max {paying})" if paying else "--spec-type none"
+    return f"{length_option} {paying}" if paying and length_option else "--spec-type none"

@@ -15,7 +15,7 @@ from typing import Any
 from specli._version import __version__
 from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
 from specli.drafters.chain import DrafterChain
-from specli.engine.advice import drafting_line
+from specli.engine.advice import drafting_line, plain_step
 from specli.engine.chain import with_model_defaults
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.loop import Engine, Generation, TokenLogprob
@@ -55,7 +55,9 @@ class RunResult:
 
     def lines(self, *, details: bool = False) -> list[str]:
         """llama.cpp's statistics lines, and one that says what drafting brought."""
-        brought = drafting_line(self.generation.timings, self.plain_step_ns)
+        busiest = max(self.statistics.drafters, key=lambda stats: stats.gen_tokens, default=None)
+        option = DRAFTERS[busiest.name].length_option if busiest else None
+        brought = drafting_line(self.generation.timings, self.plain_step_ns, option)
         return [*self.statistics.lines(details=details), *([brought] if brought else [])]
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class Run:
         rounds = generation.rounds if generation.request.trace else None
         statistics = Statistics(generation.timings, chain.stats, rounds, chain.max_draft)
         prompt_text = self._prompt_text or self.tokenizer.decode(generation.prompt, special=True)
-        plain_step_ns = self.engine.plain_step_ns() if generation.timings.draft_n else 0.0
+        plain_step_ns = plain_step(generation.timings, self.engine.plain_step_ns)
         return RunResult(generation, statistics, _target_record(self._file), prompt_text, plain_step_ns)
 
     def _chat_template(self) -> ChatTemplate:

@@ -227,12 +227,14 @@ class Generation(Iterator[TokenEvent]):
             draft_ns = time.perf_counter_ns() - begun
             verify_ns = self.timings.verify_ns
             verdict, rows = self._verify(last, draft)
+            now = time.perf_counter_ns()
+            self.timings.count_round(len(draft.tokens), verdict.n_accepted, now - begun)
+            self.timings.predicted_ns = now - begun_rounds
             if request.trace:
                 verify_ns = self.timings.verify_ns - verify_ns
                 self.rounds.append(
                     Round(drafter, base, tuple(draft.tokens), tuple(verdict.tokens), draft_ns, verify_ns)
                 )
-            self.timings.predicted_ns = time.perf_counter_ns() - begun_rounds
             yield from self._emit(verdict.tokens, drafter if draft.tokens else None, number, base + 1, rows)
 
     def _prefill(self) -> npt.NDArray[np.float32]:
@@ -257,8 +259,7 @@ class Generation(Iterator[TokenEvent]):
                     TokenLogprob.of(row, token, self.request.logprobs)
                     for row, token in zip(logits, following, strict=False)
                 ]
-        for token in self.prompt:
-            self._sampler.accept(token, generated=False)
+        self._sampler.accept_prompt(self.prompt)
         self.timings.cache_n = start
         self.timings.prompt_n = len(self.prompt) - start
         self.timings.prompt_ns = time.perf_counter_ns() - begun
@@ -294,7 +295,6 @@ class Generation(Iterator[TokenEvent]):
         timings.sample_ns += done - evaluated
         if k:
             engine.chain.accept(verdict.n_accepted)
-        timings.count_round(k, verdict.n_accepted)
         return verdict, list(logits)
 
     def _emit(

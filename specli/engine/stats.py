@@ -38,6 +38,7 @@ class Timings:
         draft_n_accepted: Draft tokens that stood.
         n_rounds_drafted: Rounds that had a draft.
         n_rounds: All rounds.
+        undrafted_ns: Time of the rounds without a draft.
         accepted_per_position: Entry i: rounds in which the first i + 1 draft tokens stood.
         accepted_length_histogram: Entry i: rounds with a draft of which exactly i tokens stood.
     """
@@ -55,13 +56,15 @@ class Timings:
     draft_n_accepted: int = 0
     n_rounds_drafted: int = 0
     n_rounds: int = 0
+    undrafted_ns: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
     accepted_length_histogram: list[int] = field(default_factory=list)
 
-    def count_round(self, n_draft: int, n_accepted: int) -> None:
-        """A round ended: `n_accepted` of `n_draft` draft tokens stood; no draft, no acceptance counts."""
+    def count_round(self, n_draft: int, n_accepted: int, ns: int) -> None:
+        """A round of `ns` ended: `n_accepted` of `n_draft` draft tokens stood; no draft, no acceptance counts."""
         self.n_rounds += 1
         if not n_draft:
+            self.undrafted_ns += ns
             return
         self.n_rounds_drafted += 1
         self.draft_n += n_draft

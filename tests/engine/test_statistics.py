@@ -21,7 +21,7 @@ def three_rounds() -> Timings:
     """0, 2 and 3 of 3 draft tokens stood, and one round had no draft: 5 + 4 tokens, one more from the prompt."""
     timings = Timings(prompt_n=12, prompt_ns=60_000_000, predicted_n=10, predicted_ns=450_000_000)
     for n_draft, n_accepted in ((3, 0), (3, 2), (0, 0), (3, 3)):
-        timings.count_round(n_draft, n_accepted)
+        timings.count_round(n_draft, n_accepted, 0)
     timings.draft_ns, timings.verify_ns, timings.sample_ns = 40_000_000, 400_000_000, 8_000_000
     return timings
 
