@@ -19,7 +19,7 @@ _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _TRAINER_TYPE, _TRAINER_BYTE_FALLBACK, _TRAINER_UNK_ID = 3, 35, 40
 _NORMALIZER_NAME, _NORMALIZER_DUMMY_PREFIX, _NORMALIZER_TRIM, _NORMALIZER_ESCAPE = 1, 3, 4, 5
 _BPE = 2
-_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
+_NORMAL, _UNKNOWN, _BYTE = 1, 2, 6
 
 # The package wants exactly one unknown piece and gives it a meaning of its own; none of the vocabulary's is it.
 _UNKNOWN_TEXT = b"\x01unknown\x01"
@@ -52,14 +52,11 @@ def _piece(text: bytes, score: bytes, type: int) -> bytes:
 def _pieces(vocabulary: Vocabulary) -> Iterable[bytes]:
     """All tokens, then the unknown piece.
 
-    Only the type NORMAL takes part in anything but merging: as USER_DEFINED a token would be matched before spaces
-    are written as ▁, and so would a literal ▁.
+    All are NORMAL, which here means that merges may make them: upstream lets them make control tokens too. Only the
+    byte tokens need their type; a merge making the text of one, `<0x41>`, is beyond this encoder.
     """
     scores = vocabulary.scores.astype("<f4").tobytes()
-    types = [_CONTROL] * len(vocabulary.texts)
-    for token, attribute in enumerate(vocabulary.attributes):
-        if attribute == 1:
-            types[token] = _NORMAL
+    types = [_NORMAL] * len(vocabulary.texts)
     for text in _BYTE_TEXTS:
         types[vocabulary.ids[text]] = _BYTE
     for token, text in enumerate(vocabulary.texts):

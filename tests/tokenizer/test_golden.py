@@ -1,0 +1,73 @@
+"""Token ids recorded from llama.cpp b11434 (golden/*.json, golden/zoo/*/golden.json)."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from specli.gguf.file import GGUFFile
+from specli.tokenizer import ChatTemplate, Tokenizer
+from tests.support.vocab_files import byte_level_pairs, sentencepiece_pairs, vocab_file
+
+
+def assert_recorded_ids(tokenizer: Tokenizer, golden: Path) -> None:
+    recorded = json.loads(golden.read_text("utf-8"))
+    assert recorded["tokenize"]
+    for case in recorded["tokenize"]:
+        flags = {"add_special": case["add_special"], "parse_special": case["parse_special"]}
+        assert tokenizer.encode(case["text"], **flags) == case["ids"], case["text"]
+    for case in recorded["logits"]:
+        assert tokenizer.encode(case["prompt"], add_special=True, parse_special=True) == case["ids"]
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen3"])
+def test_zoo_of_smollm2s_vocabulary(shared: Path, model: str) -> None:
+    folder = shared / "golden" / "zoo" / model
+    tokenizer = Tokenizer.from_gguf(vocab_file(byte_level_pairs(folder / "hf", "smollm")))
+    assert tokenizer.eog_ids == {0, 2, 4}
+    assert_recorded_ids(tokenizer, folder / "golden.json")
+
+
+def test_zoo_of_gemma3s_pieces(shared: Path) -> None:
+    folder = shared / "golden" / "zoo" / "gemma3"
+    pairs = sentencepiece_pairs(folder / "hf")
+    header = {row["key"]: row for row in json.loads((folder / "gguf" / "f32.json").read_text())["metadata"]}
+    for key in ("tokens", "token_type", "scores"):
+        row = header[f"tokenizer.ggml.{key}"]
+        value = json.dumps(pairs[f"tokenizer.ggml.{key}"][1], separators=(",", ":"))
+        assert hashlib.sha256(value.encode()).hexdigest() == row["sha256"], key
+    assert_recorded_ids(Tokenizer.from_gguf(vocab_file(pairs)), folder / "golden.json")
+
+
+@pytest.mark.real
+def test_smollm2(shared: Path, smollm2_path: Path) -> None:
+    file = GGUFFile.open(smollm2_path)
+    tokenizer = Tokenizer.from_gguf(file)
+    assert_recorded_ids(tokenizer, shared / "golden" / f"{smollm2_path.stem}.json")
+    assert tokenizer.eog_ids == {0, 2, 4}
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos) == (1, 2, False)
+
+    for prompt in json.loads((shared / "golden" / "drafters.json").read_text("utf-8"))["prompts"]:
+        assert tokenizer.encode(prompt["text"], add_special=True, parse_special=True) == prompt["ids"]
+
+    hi = [{"role": "user", "content": "Hi"}]
+    ids = tokenizer.encode_chat(ChatTemplate.from_gguf(file, tokenizer).render(hi, add_generation_prompt=True))
+    assert (len(ids), ids[:4]) == (31, [1, 9690, 198, 2683])  # tokenizers.md §10
+
+
+@pytest.mark.real
+def test_gemma3(shared: Path, gemma3_path: Path) -> None:
+    file = GGUFFile.open(gemma3_path)
+    tokenizer = Tokenizer.from_gguf(file)
+    assert_recorded_ids(tokenizer, shared / "golden" / f"{gemma3_path.stem}.json")
+    assert tokenizer.eog_ids == {1, 106, 212}
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.eot_id, tokenizer.add_bos) == (2, 1, 106, True)
+    assert tokenizer.piece(212) == b""
+    assert tokenizer.piece(212, special=True) == b"</s>"
+    assert len(tokenizer.encode(" " * 40, add_special=False, parse_special=False)) == 2  # 31 + 9
+
+    text = ChatTemplate.from_gguf(file, tokenizer).render(
+        [{"role": "user", "content": "Hi"}], add_generation_prompt=True
+    )
+    assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"  # the file has no template
