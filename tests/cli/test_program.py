@@ -1,0 +1,116 @@
+"""The program as users start it: a tiny model, real processes, a pseudo-terminal."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.support.tiny_gguf import tiny_gguf
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny llama that writes nonsense."""
+    return tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama")
+
+
+def environ(folder: Path, **more: str) -> dict[str, str]:
+    """An environment without any setting of specli."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LLAMA_ARG_", "SPECLI_"))}
+    return {**kept, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder), **more}
+
+
+def specli(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "specli", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environ(folder, **more), timeout=120, check=False
+    )
+
+
+def test_drafting_does_not_change_greedy_text(model: Path, tmp_path: Path) -> None:
+    common = [
+        "generate",
+        "-m",
+        str(model),
+        "-p",
+        "the cat and the cat",
+        "-n",
+        "24",
+        "--temp",
+        "0",
+        "--ignore-eos",
+        "--json",
+    ]
+    plain = json.loads(specli(tmp_path, *common).stdout)
+    types = "ngram-simple,ngram-mod"
+    sizes = ["--spec-ngram-simple-size-n", "2", "--spec-ngram-mod-n-match", "2", "--spec-ngram-mod-n-min", "1"]
+    drafted = json.loads(specli(tmp_path, *common, "--spec-type", types, *sizes).stdout)
+    assert len(plain["tokens"]) == 24
+    assert drafted["tokens"] == plain["tokens"]
+    assert drafted["drafters"] == ["ngram-simple", "ngram-mod"]
+    assert drafted["settings"]["--spec-ngram-mod-n-match"] == 2
+
+
+def test_script_written_for_llama_cpp_runs_unchanged(model: Path, tmp_path: Path) -> None:
+    """Model and type from the environment, statistics lines read with awk."""
+    script = (
+        f"'{sys.executable}' -m specli generate -p 'the cat the cat the cat' -n 16 --temp 0 --no-warmup -ngl 99 2>&1 "
+        ">/dev/null | awk '/^statistics +ngram-mod: #calls/ { print $2, $6 }'"
+    )
+    more = {"LLAMA_ARG_MODEL": str(model), "LLAMA_ARG_SPEC_TYPE": "ngram-mod", "LLAMA_ARG_SPEC_DRAFT_N_MAX": ""}
+    result = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, env=environ(tmp_path, **more), timeout=120, check=True
+    )
+    name, calls = result.stdout.split()
+    assert (name, int(calls) > 0) == ("ngram-mod:", True)
+
+
+def test_no_tokens_asked_for_shows_the_prompt(model: Path, tmp_path: Path) -> None:
+    record = json.loads(specli(tmp_path, "generate", "-m", str(model), "-p", "a", "-n", "0", "--json").stdout)
+    assert record["tokens"] == []
+    assert record["prompt"]["n_tokens"] == len(record["prompt"]["ids"]) > 0
+
+
+def test_broken_model_is_one_line_without_traceback(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"nonsense")
+    result = specli(tmp_path, "generate", "-m", str(tmp_path / "x.gguf"), "-p", "a")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_reader_that_leaves_early_is_no_error_message(model: Path, tmp_path: Path) -> None:
+    command = (
+        f"'{sys.executable}' -m specli generate -m '{model}' -p a -n 200 -lv 1 --ignore-eos | head -c 1 >/dev/null"
+    )
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environ(tmp_path), timeout=120)
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "more"), [((24, 80), {}), ((10, 40), {"NO_COLOR": "1"}), ((24, 80), {"TERM": "dumb"})]
+)
+def test_chat_on_a_terminal(model: Path, tmp_path: Path, dimensions: tuple[int, int], more: dict[str, str]) -> None:
+    arguments = ["-m", "specli", "chat", "-m", str(model), "-n", "4", "--temp", "0", "-c", "256"]
+    terminal = environ(tmp_path, **{"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **more})  # pexpect answers no query
+    chat = pexpect.spawn(
+        sys.executable, arguments, env=terminal, encoding="utf-8", timeout=30, dimensions=dimensions, cwd=str(tmp_path)
+    )
+    chat.expect(">")
+    chat.sendline("/help")
+    chat.expect("/load FILE")
+    chat.sendline("hello")
+    chat.expect(r"Generation: [0-9.]+ t/s \]")
+    chat.sendline("/clear")
+    chat.expect("Chat history cleared")
+    chat.expect(">")
+    chat.send("\x04")
+    chat.expect("Exiting")
+    chat.expect(pexpect.EOF)
+    chat.close()
+    assert chat.exitstatus == 0
