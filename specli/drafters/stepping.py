@@ -15,9 +15,8 @@ import torch
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import DraftConfig
+from specli.models.draft import N_CANDIDATES
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister, resolve_seed
-
-N_CANDIDATES = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +110,7 @@ def propose(
     *,
     limit: int,
 ) -> Draft:
-    """Proposes until the best candidate is less likely than `p_min`, or `n_max` or `limit` is reached.
-
-    The order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token. A draft shorter than `n_min` is
-    dropped.
+    """Proposes from whole rows of logits; see `collect`.
 
     Args:
         logits: `[V]` float32 after the last token of the sequence.
@@ -123,9 +119,33 @@ def propose(
         config: `n_max`, `n_min`, `p_min`.
         limit: Most tokens that are of use.
     """
+    return collect(
+        sampler.candidates(logits), lambda token: sampler.candidates(advance(token)), sampler, config, limit=limit
+    )
+
+
+def collect(
+    candidates: Candidates | None,
+    advance: Callable[[int], Candidates | None],
+    sampler: CandidateSampler,
+    config: DraftConfig,
+    *,
+    limit: int,
+) -> Draft:
+    """Proposes until the best candidate is less likely than `p_min`, or `n_max` or `limit` is reached.
+
+    The order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token. A draft shorter than `n_min` is
+    dropped.
+
+    Args:
+        candidates: After the last token of the sequence.
+        advance: Feeds a proposed token and returns the next candidates; not called after the last token.
+        sampler: Prepared for this request.
+        config: `n_max`, `n_min`, `p_min`.
+        limit: Most tokens that are of use.
+    """
     draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
     while True:
-        candidates = sampler.candidates(logits)
         if candidates is None or candidates.probabilities[0] < np.float32(config.p_min):
             break
         draft.tokens.append(sampler.pick(candidates))
@@ -133,5 +153,5 @@ def propose(
             draft.probabilities.append((candidates.ids, candidates.probabilities))
         if len(draft.tokens) >= min(config.n_max, limit):
             break
-        logits = advance(draft.tokens[-1])
+        candidates = advance(draft.tokens[-1])
     return draft if len(draft.tokens) >= config.n_min else Draft()

@@ -9,6 +9,8 @@ from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 
+N_CANDIDATES = 10  # best tokens of a step that are looked at; as many as llama.cpp's draft sampler keeps
+
 
 def draft_vocabulary(file: GGUFFile, n_vocab: int) -> torch.Tensor | None:
     """The target's id of every draft token, from tensor `d2t` (draft-models.md §1.7).

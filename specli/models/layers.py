@@ -201,8 +201,10 @@ class Attention:
         ops.linear([out], attended, [self.attn_output.value], biases=[bias], accumulate=accumulate)
 
     def inject(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
-        """Writes only keys and values of the rows to the cache (DFlash context, draft-models.md §3.3)."""
-        assert not self._is_fused, "a fused projection cannot skip the queries"
+        """Writes only keys and values of the rows to the cache: all that the context of a draft layer leaves behind."""
+        if self._is_fused:  # queries cannot be skipped
+            self._project_and_store(ops, x, rows, cache, rope)
+            return
         _, k, v = self._parts(self._buffer(rows))
         self._project(ops, [k, v], x, first=1)
         self._store(ops, k, v, rows, cache, rope)
