@@ -39,11 +39,17 @@ def paint(text: str, code: str, *, is_on: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if is_on and text else text
 
 
+def one_line(text: str) -> str:
+    """Text with line feeds and other control characters written as escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def error_lines(error: Exception) -> list[str]:
-    """An error and its hint as lines. llama.cpp's texts begin with `error` themselves."""
-    message = str(error)
+    """An error and its hint, a line each. llama.cpp's texts begin with `error` themselves."""
+    message = one_line(str(error))
     hint = error.hint if isinstance(error, SpecliError) else None
-    return [message if message.startswith("error") else f"error: {message}", *([f"hint: {hint}"] if hint else [])]
+    lines = [message if message.startswith("error") else f"error: {message}"]
+    return [*lines, f"hint: {one_line(hint)}"] if hint else lines
 
 
 @dataclass

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from specli.cli.config import LogConfig
-from specli.cli.console import DEBUG, ERROR, Console, paint, wants_color
-from specli.errors import ResourceError
+from specli.cli.console import DEBUG, ERROR, Console, error_lines, paint, wants_color
+from specli.errors import ResourceError, UsageError
 
 
 class Terminal(io.StringIO):
@@ -73,6 +73,13 @@ def test_prefix_has_time_and_level() -> None:
 )
 def test_when_to_colour(mode: str, environ: dict[str, str], is_terminal: bool, expected: bool) -> None:
     assert wants_color(mode, Terminal() if is_terminal else io.StringIO(), environ=environ) is expected
+
+
+def test_error_is_one_line_whatever_is_in_it() -> None:
+    error = UsageError("invalid argument: --a\nb\x1b[31m…", hint="look\there")
+    assert error_lines(error) == ["error: invalid argument: --a\\nb\\x1b[31m…", "hint: look\\there"]
+    assert error_lines(UsageError("error while x")) == ["error while x"]
+    assert error_lines(ValueError("no answer yet")) == ["error: no answer yet"]
 
 
 def test_paint_leaves_empty_text_alone() -> None:

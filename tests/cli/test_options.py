@@ -8,9 +8,11 @@ import pytest
 from specli.cli.arguments import read_command_line
 from specli.cli.config import DEFAULTS, read_field
 from specli.cli.options import OPTIONS, PANELS, options_of, spellings_of
+from specli.cli.options.kinds import SPEC_TYPES
 from specli.cli.options.option import Option
 from specli.cli.settings import Settings, resolve
 from specli.cli.tree import COMMANDS
+from specli.drafters import DRAFTERS
 from specli.errors import UsageError
 from tests.cli.facts import ERRORS, FACTS, REFUSED, REMOVED, VALUES
 
@@ -121,3 +123,7 @@ def test_explicit_sampling_fields_are_told_apart() -> None:
     sampling = settle("--temp 0.8 --top-k 40 --sampler-seq kt").config().request.sampling
     assert sampling.explicit == {"temperature", "top_k"}
     assert settle("--samplers top_k").config().request.sampling.explicit == {"samplers"}
+
+
+def test_every_drafter_can_be_chosen() -> None:
+    assert set(DRAFTERS) <= set(SPEC_TYPES)

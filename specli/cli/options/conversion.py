@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from specli.cli.options.kinds import LAYERS, SIZE, choice, integer, number, path, text
+from specli.cli.options.kinds import LAYERS, MTP_MODE, SIZE, choice, integer, number, path, text
 from specli.cli.options.option import Option
 from specli.convert.config import OUTTYPES
 
@@ -24,11 +24,11 @@ OPTIONS = (
     ),
     convert(
         ("--mtp",), "write the MTP blocks only",
-        field="convert.mtp", const="only",
+        field="convert.mtp", kind=MTP_MODE, const="only",
     ),
     convert(
         ("--no-mtp", "--no-nextn"), "leave the MTP blocks out",
-        field="convert.mtp", const="without",
+        field="convert.mtp", kind=MTP_MODE, const="without",
     ),
     convert(
         ("--vocab-only",), "write metadata and tokenizer only",

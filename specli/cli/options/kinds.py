@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ FLAG = Kind("", parse_boolean)
 
 def read_int(text: str, function: str = "stoi") -> int:
     """Reads a decimal integer; the error text begins with the C++ function that llama.cpp names."""
-    if not re.fullmatch(r"\s*[+-]?[0-9]+", text):
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,40}", text):
         raise ValueError(f'{function}: "{text}" is not an integer')
     return int(text)
 
@@ -343,6 +343,13 @@ def parse_size(text: str) -> int:
     return int(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[match[2]]
 
 
+def same_mtp_mode(old: str, new: str) -> str:
+    """`--mtp` and `--no-mtp` exclude each other."""
+    if old != new:
+        raise ValueError("--mtp, --no-nextn, and --dspark are mutually exclusive")
+    return new
+
+
 def parse_layers(text: str) -> tuple[int, ...]:
     """Reads a comma list of layer numbers."""
     return tuple(read_int(part) for part in text.split(","))
@@ -363,6 +370,7 @@ DEVICE = Kind("DEV", parse_device, values=("auto", "cpu", "cuda:0"))
 HF_REPO = Kind("USER/MODEL[:QUANT]", parse_hf_repo)
 JSON_OBJECT = Kind("JSON", json_object)
 SIZE = Kind("N[K|M|G]", parse_size)
+MTP_MODE = replace(FLAG, merge=same_mtp_mode)
 LAYERS = Kind("N,N,…", parse_layers)
 MODEL_FILE = Kind("FNAME", str, values=("demo",), files=".gguf")
 GPU_LAYERS = integer(0, auto=-1, all=-2)

@@ -1,0 +1,126 @@
+"""`specli convert`: options to `ConvertConfig`, the report to the two streams."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specli.cli import main
+from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, TensorRow
+
+REPORT = ConvertReport(
+    layout="eagle3: AngelSlim / vLLM",
+    architecture="eagle3",
+    paths=(Path("out.gguf"),),
+    tensors=(
+        TensorRow(("fc.weight",), "fc.weight", (64, 192), "bf16", 24576),
+        TensorRow((), "rope_freqs.weight", (32,), "f32", 128),
+    ),
+    borrowed=("token_embd.weight",),
+    unused={"t2d": "the inverse of d2t"},
+    notes=("taps layers 2, 8, 13",),
+    warnings=("rope base is missing",),
+    n_bytes=24704,
+    seconds=0.25,
+)
+
+
+@pytest.fixture
+def asked(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> list[ConvertConfig]:
+    """Settings the converter was called with; it answers with `REPORT`."""
+    configs: list[ConvertConfig] = []
+
+    def convert(config: ConvertConfig, on_progress: OnProgress | None) -> ConvertReport:
+        configs.append(config)
+        return REPORT
+
+    monkeypatch.setattr("specli.convert.run.convert", convert)
+    return configs
+
+
+def test_paths_go_to_stdout_and_the_summary_to_stderr(
+    asked: list[ConvertConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", "checkpoint"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "out.gguf\n"
+    assert captured.err.splitlines() == [
+        "warn: rope base is missing",
+        "taps layers 2, 8, 13",
+        "eagle3: AngelSlim / vLLM → eagle3",
+        "2 tensors, 24.1 KiB, 0.2 s",
+    ]
+    assert asked == [ConvertConfig(source="checkpoint")]
+
+
+def test_dry_run_lists_every_tensor(asked: list[ConvertConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "checkpoint", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "fc.weight          64×192  bf16  24.0 KiB  fc.weight",
+        "rope_freqs.weight      32  f32      128 B  computed",
+        "borrowed from the target: token_embd.weight",
+        "unused: t2d: the inverse of d2t",
+    ]
+
+
+def test_report_as_json(asked: list[ConvertConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "checkpoint", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "specli.convert/1"
+
+
+def test_options_reach_the_converter(asked: list[ConvertConfig]) -> None:
+    arguments = (
+        "src --outfile o.gguf --outtype q8_0 --target-model-dir t --no-nextn --vocab-only --model-name N "
+        "--metadata m.json --remote --offline --split-max-tensors 5 --split-max-size 2G --no-tensor-first-split "
+        "--dry-run --check c.gguf --target-layers 2,8,13 --rope-theta 1e6 --norm-before-residual "
+        "--no-sample-from-anchor"
+    )
+    assert main(["convert", *arguments.split()]) == 0
+    assert asked == [
+        ConvertConfig(
+            source="src",
+            outfile=Path("o.gguf"),
+            outtype="q8_0",
+            target="t",
+            mtp="without",
+            vocab_only=True,
+            model_name="N",
+            metadata=Path("m.json"),
+            remote=True,
+            offline=True,
+            split_max_tensors=5,
+            split_max_bytes=2_000_000_000,
+            no_tensor_first_split=True,
+            dry_run=True,
+            check=Path("c.gguf"),
+            target_layers=(2, 8, 13),
+            rope_theta=1e6,
+            norm_before_residual=True,
+            sample_from_anchor=False,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--mtp", "--no-mtp"],
+            'error while handling argument "--no-mtp": --mtp, --no-nextn, and --dspark are mutually exclusive\n',
+        ),
+        (
+            ["--split-max-size", "2T"],
+            'error while handling argument "--split-max-size": '
+            "Invalid split size: 2T, must be a number, optionally followed by K, M, or G\n",
+        ),
+        (["--outtype", "q3"], 'error while handling argument "--outtype": invalid value\n'),
+        (["--bigendian"], 'error while handling argument "--bigendian": not available in specli: '
+         "files are little-endian\n"),
+    ],
+)  # fmt: skip
+def test_usage_errors(
+    asked: list[ConvertConfig], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["convert", "src", *arguments]) == 2
+    assert capsys.readouterr().err.splitlines(keepends=True)[0] == message
+    assert asked == []
