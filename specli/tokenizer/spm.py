@@ -96,7 +96,7 @@ class SPMEncoder:
         missing = [text for text in _BYTE_TEXTS if text not in vocabulary.ids]
         if missing:
             raise UnsupportedError(
-                f"{vocabulary.path}: the vocabulary lacks {len(missing)} byte tokens, the first is {missing[0]}"
+                f"{vocabulary.path}: the vocabulary lacks {len(missing)} of 256 byte tokens, the first is {missing[0]}"
             )
         self._processor = SentencePieceProcessor()
         try:
