@@ -162,6 +162,24 @@ def _check_simple(inputs: DrafterInputs) -> None:
     )
 
 
+def _build_eagle3(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.eagle3 import build_eagle3
+
+    return build_eagle3(inputs)
+
+
+def _check_eagle3(inputs: DrafterInputs) -> None:
+    from specli.drafters.eagle3 import check_eagle3
+
+    check_eagle3(inputs)
+
+
+def _eagle3_taps(file: GGUFFile) -> tuple[int, ...]:
+    from specli.models.eagle3 import taps_of
+
+    return taps_of(file)
+
+
 def _is_plain_model(file: GGUFFile) -> bool:
     """A target architecture without MTP layers. llama.cpp never infers draft-simple."""
     from specli.models import ARCHITECTURES
@@ -216,6 +234,17 @@ _ROWS = (  # highest priority first (speculation.md §1.2)
         needs_draft_file=True,
         check=_check_simple,
         detects=_is_plain_model,
+    ),
+    DrafterSpec(
+        name="draft-eagle3",
+        summary="one layer that reads fused hidden states of the target, then its own (EAGLE-3)",
+        max_draft=lambda config: max(1, config.draft.n_max),
+        build=_build_eagle3,
+        options=(*DRAFT_OPTIONS, "--spec-draft-sampling"),
+        needs_draft_file=True,
+        check=_check_eagle3,
+        detects=lambda file: file.architecture == "eagle3",
+        taps=_eagle3_taps,
     ),
 )
 DRAFTERS: Mapping[str, DrafterSpec] = {row.name: row for row in _ROWS}

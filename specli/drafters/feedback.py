@@ -1,0 +1,82 @@
+"""The procedure of draft-eagle3 and draft-mtp (speculation.md §§5.2, 5.7; llama.cpp `common/speculative.cpp`).
+
+Every batch the target evaluates is taken in at once, rejected tail included; a verdict only says which of its states
+comes before the next token. Different from llama.cpp, nothing outlives a request: where it pairs the first token of a
+second request with the last state of the first, this program pairs it with zeros as in a fresh process; and cells that
+a new request shares with the previous one are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specli.drafters.base import Draft, DraftRequest, TargetBatch
+from specli.drafters.config import DraftConfig
+from specli.drafters.stepping import CandidateSampler, collect
+from specli.models.feedback import FeedbackNetwork
+
+
+class FeedbackDrafter:
+    """Proposes what a network that reads the target's hidden states, and then its own, would write.
+
+    Args:
+        name: The spec type.
+        network: Closed with the drafter. Its `n_draft` bounds drafts; it needs step programs if drafts are sampled.
+        config: Draft length and thresholds.
+    """
+
+    reads_features = True
+
+    def __init__(self, name: str, network: FeedbackNetwork, config: DraftConfig) -> None:
+        self.name = name
+        self.max_draft = network.n_draft
+        self._network = network
+        self._config = replace(config, n_max=min(config.n_max, network.n_draft))
+        self._sampler = CandidateSampler(probabilistic=config.probabilistic)
+        self._newest = -1  # position of the carried state
+        self._batch = (0, 0)  # first position and tokens of the latest batch
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """The prompt has been taken in; random numbers start over."""
+        self._sampler.reset()
+
+    def process(self, batch: TargetBatch) -> None:
+        """Takes the batch in."""
+        first, n = int(batch.positions[0]), len(batch.tokens)
+        self._network.ingest(batch.tokens, batch.positions, follows=self._newest == first - 1)
+        self._batch = first, n
+        self._newest = first + n - 1
+
+    def draft(self, request: DraftRequest) -> Draft:
+        """Proposes up to `n_max` tokens; see `specli.drafters.stepping.collect`."""
+        network, sampler, token = self._network, self._sampler, request.last_token
+        position = len(request.history)
+        assert self._newest == position - 1, "the state before the last token is not there"
+        sampler.prepare(request)
+        if sampler.is_greedy:
+            steps = map(sampler.best, *network.draft(token, position))
+            return collect(next(steps), lambda _: next(steps), sampler, self._config, limit=request.max_tokens)
+        rest = iter(range(1, network.n_draft))
+        return collect(
+            sampler.best(*network.start(token, position)),
+            lambda token: sampler.best(*network.advance(next(rest), token)),
+            sampler,
+            self._config,
+            limit=request.max_tokens,
+        )
+
+    def accept(self, n_accepted: int, *, own: bool) -> None:
+        """The state at the last token that stood is the one before the next token."""
+        first, n = self._batch
+        stood = min(1 + n_accepted, n)
+        self._network.keep(stood)
+        self._newest = first + stood - 1
+
+    def rewind(self, length: int) -> None:
+        """The state before token `length` is gone, but the cell of that pair is still there (`Drafter.rewind`)."""
+        self._newest = -1
+
+    def close(self) -> None:
+        """Releases the network."""
+        self._network.close()

@@ -1,0 +1,59 @@
+"""Whether a draft file fits its type and its target, by metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specli.drafters import DrafterInputs, detect_type
+from specli.errors import IncompatibleError
+from specli.gguf.file import GGUFFile
+from specli.models import model_class
+from specli.models.config import ModelConfig
+
+
+def draft_file_of(inputs: DrafterInputs) -> GGUFFile:
+    """The draft file, which is there for rows with `needs_draft_file`."""
+    assert inputs.draft_file is not None
+    return inputs.draft_file
+
+
+def target_config(inputs: DrafterInputs) -> ModelConfig:
+    """The target's shape."""
+    return model_class(inputs.target_file).configure(inputs.target_file)
+
+
+def check_kind(file: GGUFFile, spec_type: str, architecture: str) -> None:
+    """Refuses a file of another architecture, and says what it is.
+
+    Raises:
+        IncompatibleError: It is one.
+    """
+    if file.architecture == architecture:
+        return
+    detected = detect_type(file)
+    raise IncompatibleError(
+        f"{file.path}: architecture {file.architecture} does not fit {spec_type}, expected {architecture}",
+        hint=f"this is a drafter of type {detected}" if detected else None,
+    )
+
+
+def check_number(file: GGUFFile, what: str, found: int, inputs: DrafterInputs, expected: int) -> None:
+    """Refuses a number that has to be the target's.
+
+    Raises:
+        IncompatibleError: The two differ.
+    """
+    if found != expected:
+        raise IncompatibleError(f"{file.path}: {what} {found} does not match {inputs.target_file.path} ({expected})")
+
+
+def check_taps(file: GGUFFile, taps: Sequence[int], inputs: DrafterInputs, n_layers: int) -> None:
+    """Refuses hidden states that the target does not have.
+
+    Raises:
+        IncompatibleError: A boundary lies beyond the last layer.
+    """
+    if max(taps) > n_layers:
+        raise IncompatibleError(
+            f"{file.path}: hidden state {max(taps)} does not exist in {inputs.target_file.path} (0 to {n_layers})"
+        )

@@ -1,0 +1,112 @@
+"""A target and a drafter step by step, as llama.cpp's speculative-simple runs them: for recorded drafts and oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from specli.drafters import DRAFTERS, DrafterInputs
+from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
+from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.gguf.file import GGUFFile
+from specli.gguf.quant import QuantType
+from specli.kernels import open_executor
+from specli.kernels.ops import Executor
+from specli.kernels.threads import ThreadConfig
+from specli.models import load_model
+from specli.models.base import Model, ModelOptions
+from specli.tokenizer import Tokenizer
+
+
+@dataclass
+class Pair:
+    """A target and its drafter, with one sequence.
+
+    Attributes:
+        history: Tokens in the target's cache.
+    """
+
+    target: Model
+    drafter: Drafter
+    tokenizer: Tokenizer
+    history: list[int] = field(default_factory=list)
+
+    def feed(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Evaluates tokens behind the history and shows them to the drafter; logits `[len(tokens), V]`."""
+        ids = np.array(tokens, dtype=np.int32)
+        positions = np.arange(len(self.history), len(self.history) + len(ids), dtype=np.int32)
+        out = self.target.forward(ids, positions, np.zeros_like(ids), np.arange(len(ids), dtype=np.int32))
+        self.history += tokens
+        self.drafter.process(TargetBatch(ids, positions, out.features))
+        return out.logits
+
+    def prompt(self, tokens: Sequence[int], *, chunk: int = 64) -> None:
+        """A new sequence."""
+        self.history.clear()
+        self.drafter.rewind(0)
+        for at in range(0, len(tokens), chunk):
+            self.feed(tokens[at : at + chunk])
+        self.drafter.begin(tokens)
+
+    def draft(self, last: int, *, most: int = 100, temperature: float = 0.0, seed: int = 0) -> Draft:
+        return self.drafter.draft(DraftRequest(self.history, last, most, temperature, seed))
+
+    def verify(self, last: int, draft: Sequence[int], n_accepted: int) -> torch.Tensor:
+        """Evaluates a draft of which `n_accepted` tokens stand; logits as `feed`."""
+        start = len(self.history)
+        logits = self.feed([last, *draft])
+        del self.history[start + 1 + n_accepted :]
+        if draft:
+            self.drafter.accept(n_accepted, own=True)
+        return logits
+
+
+@contextmanager
+def open_pair(
+    target: Path,
+    draft: Path | None,
+    spec_type: str,
+    config: DraftConfig,
+    *,
+    kernels: str = "reference",
+    cache: str = "f32",
+    capacity: int = 256,
+    max_tokens: int = 64,
+) -> Iterator[Pair]:
+    """Loads a pair as the engine does. Without a draft file the drafter reads the target's."""
+    spec = DRAFTERS[spec_type]
+
+    def executor() -> Executor:
+        return open_executor("cpu", kernels=kernels, threads=ThreadConfig(n_threads=1))
+
+    with GGUFFile.open(target) as target_file, GGUFFile.open(draft or target) as draft_file:
+        tokenizer = Tokenizer.from_gguf(target_file)
+        options = ModelOptions(
+            capacity=capacity,
+            type_k=QuantType.from_label(cache),
+            type_v=QuantType.from_label(cache),
+            max_tokens=max_tokens,
+            max_outputs=max_tokens,
+        )
+        inputs = DrafterInputs(
+            SpeculationConfig(draft=config),
+            target_file,
+            tokenizer,
+            draft_file=draft_file if draft else None,
+            draft_vocabulary=tokenizer,
+            executor=executor(),
+            options=replace(options, capacity=capacity + spec.max_draft(SpeculationConfig(draft=config)) + 1),
+        )
+        spec.check(inputs)
+        model = load_model(
+            target_file, executor(), replace(options, taps=spec.taps(draft_file), nextn=spec.reads_nextn)
+        )
+        drafter = spec.build(replace(inputs, target=model))
+        yield Pair(model, drafter, tokenizer)
+        drafter.close()
+        model.close()
