@@ -108,8 +108,7 @@ class Settings:
             if option.field and option.is_listed and set(option.types) & set(types):
                 value = plain(read_field(config, option.field))
                 if value is not None:
-                    word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-                    shown[option.name] = f"{option.name} {word} ({self.origin(option.field).source})"
+                    shown[option.name] = f"{option.name} {value} ({self.origin(option.field).source})"
         return f"draft settings: {', '.join(shown.values())}" if shown else None
 
 

@@ -13,10 +13,6 @@ FACTS = [
     ("--spec-draft-n-min", 0, "LLAMA_ARG_SPEC_DRAFT_N_MIN"),
     ("--spec-draft-p-min --draft-p-min", 0.0, "LLAMA_ARG_SPEC_DRAFT_P_MIN"),
     ("--spec-draft-sampling", False, "LLAMA_ARG_SPEC_DRAFT_SAMPLING"),
-    (
-        "--spec-draft-backend-sampling / --no-spec-draft-backend-sampling", True,
-        "LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",
-    ),
     ("--spec-synth-len", None, "LLAMA_ARG_SPEC_SYNTH_LEN"),
     ("--spec-synth-rates", (), "LLAMA_ARG_SPEC_SYNTH_RATES"),
     # 2.2 draft model
@@ -145,7 +141,7 @@ VALUES = [
     ("--spec-type ngram-mod,draft-eagle3", "speculation.types", ("ngram-mod", "draft-eagle3")),
     ("--spec-type none", "speculation.types", ("none",)),
     ("--spec-draft-sampling probabilistic", "speculation.draft.probabilistic", True),
-    ("--no-spec-draft-backend-sampling", "speculation.draft.backend_sampling", False),
+    ("--spec-draft-backend-sampling", "n_ctx", 0),
     ("--spec-draft-p-min 0.75", "speculation.draft.p_min", 0.75),
     ("--spec-synth-len 2.5", "speculation.synth.length", 2.5),
     ("--spec-synth-rates 0.9,0.5", "speculation.synth.rates", (0.9, 0.5)),
@@ -248,6 +244,7 @@ ERRORS = [
 ]  # fmt: skip
 
 REFUSED = [
+    "--no-spec-draft-backend-sampling",
     "--numa", "--rpc", "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--mmproj", "-mm", "--image",
     "--rope-scaling", "--rope-freq-base", "--yarn-orig-ctx", "-ot", "-otd", "--override-tensor", "-cmoe", "-cmoed",
     "-ncmoe", "-ncmoed", "-ncffn", "-sm", "-ts", "-mg", "--no-repack", "-nr", "-nkvo", "--op-offload", "-lm", "-lzm",

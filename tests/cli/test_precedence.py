@@ -47,7 +47,7 @@ def test_draft_settings_are_shown_with_their_origins() -> None:
     settings = settle({"LLAMA_ARG_SPEC_DRAFT_N_MAX": "8"}, "--spec-draft-p-min", "0.5", "--spec-type", "draft-mtp")
     assert settings.describe(["draft-mtp", "ngram-simple"]) == (
         "draft settings: --spec-draft-n-max 8 (environment), --spec-draft-n-min 0 (default), "
-        "--spec-draft-p-min 0.5 (flag), --spec-draft-backend-sampling on (default), "
+        "--spec-draft-p-min 0.5 (flag), "
         "--spec-ngram-simple-size-n 12 (default), --spec-ngram-simple-size-m 48 (default), "
         "--spec-ngram-simple-min-hits 1 (default)"
     )

@@ -69,8 +69,8 @@ OPTIONS = (
     ),
     drafting(
         ("--spec-draft-backend-sampling",), "choose draft tokens on the device of the drafter",
-        negative=("--no-spec-draft-backend-sampling",), field="speculation.draft.backend_sampling",
-        env="LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING", types=NETWORK_TYPES,
+        negative=("--no-spec-draft-backend-sampling",), env="LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",
+        satisfied=("on",), refused="draft tokens are always chosen where the draft network runs",
     ),
     drafting(
         ("--spec-synth-len",), "synthetic acceptance: mean tokens per round, the target's own included",
