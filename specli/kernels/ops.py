@@ -210,6 +210,21 @@ class Ops(ABC):
         """`out = act(x · gateᵀ + gate_bias, x · upᵀ + up_bias)`."""
 
     @abstractmethod
+    def linear_rows(self, out: Buffer, x: Buffer, table: Weight, ids: Buffer) -> None:
+        """Products with chosen rows only: `out[t, j] += x[t] · table[ids[t, j]]`.
+
+        `ids` is int32 of the shape of `out`, inside the table.
+        """
+
+    @abstractmethod
+    def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
+        """Short convolution along the rows, for draft blocks, which start with row 0; not in place.
+
+        `out[t, c] = Σ_j (kernel[j, c] + weights[t, j, ⌊c / group⌋]) · x[t - j, c]`, rows before the first being zero.
+        `kernel` is `[K, width]` float32, `weights` `[·, K · width / group]`.
+        """
+
+    @abstractmethod
     def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
         """Rotates every head of `x` in place by its row's position; `positions` is `[·, 1]` int32."""
 

@@ -149,6 +149,19 @@ class ReferenceOps(Ops):
             g, u = torch.mv(_matrix(gate), row), torch.mv(_matrix(up), row)
             to.copy_(join(g if gate_bias is None else g + gate_bias, u if up_bias is None else u + up_bias))
 
+    def linear_rows(self, out: Buffer, x: Buffer, table: Weight, ids: Buffer) -> None:
+        for to, row, chosen in zip(self._live(out), self._live(x), self._live(ids).long(), strict=True):
+            to.add_(torch.mv(_matrix(table)[chosen], row.clone()))
+
+    def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
+        rows, to = self._live(x), self._live(out)
+        n_rows, width = rows.shape
+        per_group = self._live(weights).view(n_rows, len(kernel), width // group)
+        to.zero_()
+        for j in range(min(len(kernel), n_rows)):
+            factors = kernel[j] + per_group[j:, j].repeat_interleave(group, dim=1)  # [n_rows - j, width]
+            to[j:].add_(factors * rows[: n_rows - j])
+
     def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
         rows = self._live(x)
         at = self._live(positions)[:, 0].long()

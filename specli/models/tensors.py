@@ -85,6 +85,18 @@ class Tensors:
         return self._claim(name, (size,), need, lambda executor, tensor: executor.vector(tensor))
 
     @overload
+    def array(self, name: str, shape: tuple[int, ...]) -> Vector: ...
+    @overload
+    def array(self, name: str, shape: tuple[int, ...], need: Need) -> Vector | None: ...
+    def array(self, name: str, shape: tuple[int, ...], need: Need = "required") -> Vector | None:
+        """Claims numbers of more than one axis that are no matrix to multiply by; float32 of `shape`."""
+
+        def take(executor: Executor, tensor: QuantTensor) -> torch.Tensor:
+            return executor.vector(tensor).view(shape)
+
+        return self._claim(name, shape, need, take)
+
+    @overload
     def scalar(self, name: str) -> Scalar: ...
     @overload
     def scalar(self, name: str, need: Need) -> Scalar | None: ...

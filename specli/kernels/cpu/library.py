@@ -61,7 +61,7 @@ class Op(ctypes.Structure):
 
 CODES = (
     "embed", "rms_norm", "quantise", "linear", "gated", "rope", "rotate", "store", "attention", "add", "add_row",
-    "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids",
+    "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids", "linear_rows", "convolve",
 )  # fmt: skip
 ATTENTION_CHUNK = 128
 ATTENTION_SPLIT_ROWS = 8
@@ -169,4 +169,3 @@ def shared_pool(config: ThreadConfig, n_threads: int) -> Pool:
     if pool is None or pool.n_threads < n_threads:
         pool = _pools[key] = Pool(n_threads, config)
     return pool
-

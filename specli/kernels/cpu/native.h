@@ -104,6 +104,8 @@ enum code {
     OP_GATHER,   /* out, x, y = rows */
     OP_TOP_K,    /* out = values, x, y = ids */
     OP_MAP_IDS,  /* out, x = ids, p[0] table */
+    OP_LINEAR_ROWS, /* out, x, y = ids, weight[0] */
+    OP_CONVOLVE,    /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group */
     N_CODES,
 };
 

@@ -32,7 +32,7 @@ from specli.kernels.ops import Activation, AttentionSpec, Buffer, Extent, KVLaye
 
 _CODE = {name: code for code, name in enumerate(CODES)}
 _TILED = frozenset({"linear", "gated", "attention"})  # not row-wise: always a step of their own
-_ALONE = _TILED | {"gather"}  # gather reads other rows than it writes
+_ALONE = _TILED | {"gather", "convolve"}  # these read other rows than they write
 _GROUP = 8  # rows per group of an image
 _IMAGE_BYTES = 64  # per row and block of 32 values
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
@@ -265,6 +265,24 @@ class Recorder(Ops):
             "gated", out.extent, reads=[x], writes=[out],
             out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(m.struct) for m in pair],
             p=[self._address(gate_bias), self._address(up_bias)], n=[activation],
+        )  # fmt: skip
+
+    def linear_rows(self, out: Buffer, x: Buffer, table: Weight, ids: Buffer) -> None:
+        weight = self._weight(table)
+        assert weight.shape[1] == x.width, f"{weight.name} is {weight.shape}, the rows have {x.width}"
+        assert ids.width == out.width, "one product per id"
+        self._record(
+            "linear_rows", out.extent, reads=[x, ids, out], writes=[out],
+            out=self._view(out), x=self._view(x), y=self._view(ids), weight=[ctypes.pointer(weight.struct)],
+        )  # fmt: skip
+
+    def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
+        assert not _Region.of(out).overlaps(_Region.of(x)), "not in place"
+        assert weights.width * group == kernel.numel(), "one weight per group and tap"
+        self._record(
+            "convolve", out.extent, reads=[x, weights], writes=[out],
+            out=self._view(out), x=self._view(x), y=self._view(weights), p=[self._address(kernel)],
+            n=[len(kernel), group],
         )  # fmt: skip
 
     def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:

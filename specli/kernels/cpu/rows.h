@@ -13,20 +13,52 @@ INLINE void store_some(float *p, vf a, int64_t n) {
     }
 }
 
-static void embed_row(const struct op *op, int row) {
-    const struct weight *table = op->weight[0];
-    float *out = (float *)op->out.data + row * op->out.stride;
-    const int id = row_int(&op->x, row), lane = id % LANES;
+/* Inputs k … k+31 of output row `id`, as far as there are any; returns their number. k is a multiple of 32. */
+static int read_weights(const struct weight *table, int id, int k, float *out) {
     const uint8_t *strip = table->data + id / LANES * table->strip_bytes;
+    const int n = table->n_in - k < 32 ? table->n_in - k : 32;
     vf block[32];
     float lanes[LANES];
+    if (!is_float_type(table->type)) dequantise_functions[table->type](table, strip, k / 32, block);
+    for (int j = 0; j < n; j++) {
+        vf_store(lanes, is_float_type(table->type) ? float_weights(table->type, strip, k + j) : block[j]);
+        out[j] = lanes[id % LANES];
+    }
+    return n;
+}
+
+static void embed_row(const struct op *op, int row) {
+    const struct weight *table = op->weight[0];
+    float *out = (float *)op->out.data + row * op->out.stride, values[32];
     for (int k = 0; k < table->n_in; k += 32) {
-        const int n = table->n_in - k < 32 ? table->n_in - k : 32;
-        if (!is_float_type(table->type)) dequantise_functions[table->type](table, strip, k / 32, block);
-        for (int j = 0; j < n; j++) {
-            vf_store(lanes, is_float_type(table->type) ? float_weights(table->type, strip, k + j) : block[j]);
-            out[k + j] = lanes[lane] * op->f[0];
+        const int n = read_weights(table, row_int(&op->x, row), k, values);
+        for (int j = 0; j < n; j++) out[k + j] = values[j] * op->f[0];
+    }
+}
+
+static void linear_rows_row(const struct op *op, int row) {
+    const struct weight *table = op->weight[0];
+    const float *x = (const float *)op->x.data + row * op->x.stride;
+    const int32_t *ids = (const int32_t *)op->y.data + row * op->y.stride;
+    float *out = (float *)op->out.data + row * op->out.stride, values[32];
+    for (int64_t i = 0; i < op->out.width; i++) {
+        float sum = 0;
+        for (int k = 0; k < table->n_in; k += 32) {
+            const int n = read_weights(table, ids[i], k, values);
+            for (int j = 0; j < n; j++) sum += x[k + j] * values[j];
         }
+        out[i] += sum;
+    }
+}
+
+static void convolve_row(const struct op *op, int row) {
+    const int64_t width = op->out.width, n_taps = op->n[0], group = op->n[1], n_groups = width / group;
+    const float *kernel = op->p[0], *weights = (const float *)op->y.data + row * op->y.stride;
+    float *out = (float *)op->out.data + row * op->out.stride;
+    memset(out, 0, (size_t)width * sizeof *out);
+    for (int64_t tap = 0; tap < n_taps && tap <= row; tap++, kernel += width, weights += n_groups) {
+        const float *x = (const float *)op->x.data + (row - tap) * op->x.stride;
+        for (int64_t c = 0; c < width; c++) out[c] += (kernel[c] + weights[c / group]) * x[c];
     }
 }
 
@@ -268,6 +300,8 @@ static void run_row(const struct op *op, const struct run *run, int row) {
         case OP_ROTATE: rotate_row(op, row); break;
         case OP_STORE: store_row(op, row); break;
         case OP_TOP_K: top_k_row(op, row); break;
+        case OP_LINEAR_ROWS: linear_rows_row(op, row); break;
+        case OP_CONVOLVE: convolve_row(op, row); break;
         case OP_ADD: EACH_VECTOR(width) store_some(out + i, vf_add(load_some(out + i, n), load_some(x + i, n)), n); break;
         case OP_ADD_ROW: EACH_VECTOR(width) store_some(out + i, vf_add(load_some(out + i, n), load_some(constant + i, n)), n); break;
         case OP_MULTIPLY: EACH_VECTOR(width) store_some(out + i, vf_mul(load_some(out + i, n), load_some(x + i, n)), n); break;

@@ -1,0 +1,74 @@
+"""Operations that only draft networks use: products with chosen rows, convolutions along a block."""
+
+import numpy as np
+import pytest
+import torch
+
+from specli.gguf.quant import QuantTensor, QuantType, quantise
+from specli.kernels.cpu.executor import CpuExecutor
+from specli.kernels.ops import Executor, Extent, Ops
+from specli.kernels.reference import ReferenceExecutor
+from specli.kernels.threads import ThreadConfig
+
+ONE_THREAD = ThreadConfig(n_threads=1)
+EXECUTORS = {
+    "reference": lambda: ReferenceExecutor(threads=ONE_THREAD),
+    "cpu": lambda: CpuExecutor(threads=ONE_THREAD, exact=True),
+}
+
+
+@pytest.fixture(params=EXECUTORS.values(), ids=EXECUTORS.keys())
+def executor(request: pytest.FixtureRequest) -> Executor:
+    made: Executor = request.param()
+    return made
+
+
+@pytest.mark.parametrize("label", ["f32", "bf16", "q8_0"])
+@pytest.mark.parametrize("rank", [16, 40, 64])
+def test_linear_rows(executor: Executor, label: str, rank: int) -> None:
+    type = QuantType.from_label(label)
+    if rank % type.block_size:
+        pytest.skip("not a whole number of quant blocks")
+    rng = np.random.default_rng(0)
+    tensor = QuantTensor(
+        "table", type, (50, rank), quantise(type, rng.normal(size=(50, rank)).astype(np.float32)).reshape(-1)
+    )
+    x, ids = rng.normal(size=(4, rank)).astype(np.float32), rng.integers(0, 50, (4, 7)).astype(np.int32)
+    before = rng.normal(size=(4, 7)).astype(np.float32)
+    out, x_rows = executor.buffer(4, 7, Extent.TOKENS), executor.buffer(4, rank, Extent.TOKENS)
+    id_rows = executor.buffer(4, 7, Extent.TOKENS, torch.int32)
+    table = executor.weight(tensor)
+    x_rows.data.copy_(torch.from_numpy(x))
+    id_rows.data.copy_(torch.from_numpy(ids))
+    program = executor.compile(lambda ops: ops.linear_rows(out, x_rows, table, id_rows))
+    for n_rows in (4, 2):
+        out.data.copy_(torch.from_numpy(before))
+        program.run(n_rows)
+        expected = before + np.einsum("tr,tjr->tj", x, tensor.dequantise()[ids])
+        np.testing.assert_allclose(out.data[:n_rows], expected[:n_rows], rtol=0, atol=1e-5)
+        assert np.array_equal(out.data[n_rows:], before[n_rows:])
+
+
+@pytest.mark.parametrize("n_taps", [1, 3, 9])
+@pytest.mark.parametrize("n_rows", [1, 2, 6])
+def test_convolve(executor: Executor, n_taps: int, n_rows: int) -> None:
+    """Written out by the definition, in float64."""
+    width, group = 12, 4
+    rng = np.random.default_rng(n_taps)
+    x, weights = rng.normal(size=(6, width)), rng.normal(size=(6, n_taps * width // group))
+    kernel = rng.normal(size=(n_taps, width))
+    out, x_rows = (executor.buffer(6, width, Extent.TOKENS) for _ in range(2))
+    weight_rows = executor.buffer(6, weights.shape[1], Extent.TOKENS)
+    x_rows.data.copy_(torch.from_numpy(x))
+    weight_rows.data.copy_(torch.from_numpy(weights))
+    taps = torch.from_numpy(kernel).float()
+
+    def trace(ops: Ops) -> None:
+        ops.convolve(out, x_rows, taps, weight_rows, group=group)
+
+    executor.compile(trace).run(n_rows)
+    for t in range(n_rows):
+        for c in range(width):
+            factors = [kernel[j, c] + weights[t, j * width // group + c // group] for j in range(min(n_taps, t + 1))]
+            expected = sum(factor * x[t - j, c] for j, factor in enumerate(factors))
+            assert out.data[t, c] == pytest.approx(expected, abs=1e-5)
