@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from specli.convert.lazy import Array, LazyTensor, constant
+from specli.gguf.quant import QuantType
 
 Sizes = Mapping[str, int]
 Change = Callable[[Sequence[LazyTensor], Sizes], LazyTensor]
@@ -101,11 +102,123 @@ def half(index: int) -> Change:
     return change
 
 
-def flat(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
-    """All axes joined into one."""
+def alternate(index: int) -> Change:
+    """Every second entry of axis 1: gate (0) and up (1) rows stored in turn, as gpt-oss does."""
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        (source,) = sources
+        picked = source.mapped(lambda values: values[:, index::2])
+        return replace(picked, shape=(source.shape[0], source.shape[1] // 2, *source.shape[2:]))
+
+    return change
+
+
+def swap_last(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+    """The last two of three axes exchanged: experts stored as [n, in, out]."""
     (source,) = sources
-    values = source.all().reshape(-1)
-    return LazyTensor((math.prod(source.shape),), source.dtype, lambda start, stop: values[start:stop])
+    return replace(source.mapped(lambda values: values.swapaxes(1, 2)), shape=(source.shape[0], *source.shape[:0:-1]))
+
+
+def chain(*changes: Change) -> Change:
+    """Changes one after the other."""
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        tensor = changes[0](sources, sizes)
+        for following in changes[1:]:
+            tensor = following([tensor], sizes)
+        return tensor
+
+    return change
+
+
+def mxfp4(picked: slice) -> Change:
+    """MXFP4 experts from blocks `[n, rows, cols/32, 16]` and scales `[n, rows, cols/32]`, bits only moved.
+
+    A source byte b holds elements 2b (low nibble) and 2b + 1; a GGUF block is the scale byte and 16 bytes, byte j
+    holding elements j (low) and j + 16.
+
+    Args:
+        picked: Which rows.
+    """
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        blocks, scales = sources
+        n, rows, n_blocks, _ = blocks.shape
+
+        def read(start: int, stop: int) -> Array:
+            codes = blocks.read(start, stop)[:, picked]  # [n, rows, blocks, 16]
+            elements = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
+            packed = elements[..., :16] | elements[..., 16:] << 4
+            return np.concatenate([scales.read(start, stop)[:, picked, :, None], packed], axis=-1)
+
+        shape = (n, len(range(rows)[picked]), n_blocks * 32)
+        return LazyTensor(shape, blocks.dtype, read, type=QuantType.MXFP4)
+
+    return change
+
+
+def tile_heads(lead: str, groups: str, per_group: str, width: str) -> Change:
+    """Value heads from grouped to tiled order: row block (g, j) of `width` rows moves to (j, g).
+
+    ggml repeats key heads in turn (k0 k1 k0 k1 …), transformers one after the other (k0 k0 k1 k1 …).
+
+    Args:
+        lead: Symbol of the number of leading rows that stay.
+        groups: Symbol of the key head count.
+        per_group: Symbol of value heads per key head.
+        width: Symbol of rows per value head.
+    """
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        (source,) = sources
+        n_lead, n_groups, n_per, n_rows = (sizes[symbol] for symbol in (lead, groups, per_group, width))
+
+        def read(start: int, stop: int) -> Array:
+            parts = [source.read(start, min(stop, n_lead))] if start < n_lead else []
+            for block in range((max(start, n_lead) - n_lead) // n_rows, (stop - n_lead) // n_rows):
+                j, g = divmod(block, n_groups)
+                first = n_lead + (g * n_per + j) * n_rows
+                parts.append(source.read(first, first + n_rows))
+            return np.concatenate(parts)
+
+        return replace(source, read=read, step=n_rows)  # n_lead is a whole number of heads of the same width
+
+    return change
+
+
+def tile_columns(groups: str, per_group: str, width: str) -> Change:
+    """The same along the input axis."""
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        (source,) = sources
+        n_groups, n_per, n_columns = (sizes[symbol] for symbol in (groups, per_group, width))
+
+        def reorder(rows: Array) -> Array:
+            heads = rows.reshape(len(rows), n_groups, n_per, n_columns)
+            tiled: Array = heads.swapaxes(1, 2).reshape(rows.shape)
+            return tiled
+
+        return source.mapped(reorder)
+
+    return change
+
+
+def squeeze_middle(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+    """A convolution kernel `[channels, 1, width]` without its middle axis."""
+    (source,) = sources
+    return replace(source.mapped(lambda values: values[:, 0]), shape=(source.shape[0], source.shape[2]))
+
+
+def minus_exp(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+    """-exp(x): decay rates stored as logarithms. Computed in float64 and rounded once."""
+    (source,) = sources
+    return source.mapped(lambda values: (-np.exp(values.astype(np.float64))).astype(values.dtype))
+
+
+def proportional_rope_factors(width: int, fraction: float) -> LazyTensor:
+    """`rope_freqs` `[width / 2]` of Gemma 4: 1 for the rotated share of pairs, 1e30 (no rotation) for the rest."""
+    n_rotated = int(width * fraction / 2)
+    return constant(np.array([1.0] * n_rotated + [1e30] * (width // 2 - n_rotated), np.float32))
 
 
 def llama3_rope_factors(base: float, width: int, scaling: Mapping[str, float]) -> LazyTensor:
@@ -120,18 +233,14 @@ def llama3_rope_factors(base: float, width: int, scaling: Mapping[str, float]) -
         scaling: `factor`, `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`; llama.cpp's
             defaults 8, 1, 4, 8192.
     """
-    factor = scaling.get("factor", 8.0)
+    factor = np.float32(scaling.get("factor", 8.0))
     low, high = scaling.get("low_freq_factor", 1.0), scaling.get("high_freq_factor", 4.0)
     original = scaling.get("original_max_position_embeddings", 8192)
-    frequencies = np.float32(1) / np.float32(base) ** (np.arange(0, width, 2, dtype=np.float32) / np.float32(width))
-    factors = []
-    for frequency in frequencies.astype(np.float32):
-        wavelength = 2 * math.pi / float(frequency)
-        if wavelength < original / high:
-            factors.append(1.0)
-        elif wavelength > original / low:
-            factors.append(factor)
-        else:
-            smooth = (original / wavelength - low) / (high - low)
-            factors.append(1 / ((1 - smooth) / factor + smooth))
-    return constant(np.array(factors, np.float32))
+    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    wavelengths = np.float32(2 * math.pi) / (np.float32(1) / np.float32(base) ** exponents)  # float32 as upstream
+    smooth = (np.float32(original) / wavelengths - np.float32(low)) / np.float32(high - low)
+    blended = np.float32(1) / ((np.float32(1) - smooth) / factor + smooth)
+    factors = np.where(
+        wavelengths < original / high, np.float32(1), np.where(wavelengths > original / low, factor, blended)
+    )
+    return constant(factors.astype(np.float32))

@@ -13,14 +13,24 @@ _LLAMA = {
     "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "vocab_size": 32000,
 }  # fmt: skip
 _QWEN = {"max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "vocab_size": 151936}
-_GEMMA_ROPE = {
-    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-    "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
-}
+_QWEN35 = {
+    **_QWEN, "vocab_size": 248320, "head_dim": 256, "num_attention_heads": 16, "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    "partial_rotary_factor": 0.25,
+}  # fmt: skip
+_SLIDING_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _GEMMA = {
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "num_attention_heads": 8, "num_key_value_heads": 4,
     "head_dim": 256, "hidden_size": 2304, "intermediate_size": 9216, "tie_word_embeddings": True,
     "hidden_activation": "gelu_pytorch_tanh",
+}  # fmt: skip
+_GEMMA4 = {
+    **_GEMMA, "num_hidden_layers": 30, "vocab_size": 262144, "sliding_window": 512, "global_head_dim": 512,
+    "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+    "rope_parameters": {
+        "sliding_attention": _SLIDING_ROPE,
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    },
 }  # fmt: skip
 
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -29,14 +39,44 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "qwen2": _QWEN,
     "qwen3": {**_QWEN, "head_dim": 128},
     "qwen3_moe": {
-        **_QWEN, "num_local_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+        **_QWEN, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
         "num_key_value_heads": 4,
     },
     "gemma3_text": {
-        **_GEMMA, "num_hidden_layers": 26, "vocab_size": 262208, "sliding_window": 4096, "rope_parameters": _GEMMA_ROPE,
+        **_GEMMA, "num_hidden_layers": 26, "vocab_size": 262208, "sliding_window": 4096,
+        "rope_parameters": {
+            "sliding_attention": _SLIDING_ROPE,
+            "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+        },
+    },
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": {
+        **{k: v for k, v in _GEMMA4.items() if not k.endswith("_per_layer_input")}, "sliding_window": 1024,
+        "max_position_embeddings": 262144,
+    },
+    "gpt_oss": {
+        "num_hidden_layers": 36, "num_experts": 128, "num_experts_per_tok": 4, "vocab_size": 201088,
+        "hidden_size": 2880, "intermediate_size": 2880, "head_dim": 64, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "sliding_window": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+            "original_max_position_embeddings": 4096, "rope_theta": 150000.0,
+        },
+    },
+    "glm4_moe": {
+        "vocab_size": 151552, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5, "num_key_value_heads": 8, "moe_intermediate_size": 1408,
+        "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128, "routed_scaling_factor": 1.0,
+        "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "norm_topk_prob": True,
+        "num_nextn_predict_layers": 1,
+    },
+    "qwen3_5_text": {**_QWEN35, "num_key_value_heads": 4},
+    "qwen3_5_moe_text": {
+        **_QWEN35, "num_key_value_heads": 2, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+        "num_experts_per_tok": 8, "num_experts": 256,
     },
 }  # fmt: skip
-"""`model_type` to the class's defaults; `with_defaults` adds the computed ones."""
+"""`model_type` to the class's defaults; `job.with_defaults` adds the computed ones."""
 
 HEAD_DIM_FROM_WIDTH = frozenset({"llama", "mistral"})
 """Classes that set `head_dim = hidden_size // num_attention_heads` when it is absent."""

@@ -14,7 +14,7 @@ from specli.convert.eagle3 import check_vocabulary
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import Keys, rope_block, shared_keys
 from specli.convert.llama import rope_factors
-from specli.convert.plan import LAST, Blueprint, Row, at
+from specli.convert.plan import Blueprint, Row, at
 from specli.convert.rope import override_rope, say_rope
 from specli.convert.taps import choose, default_block
 from specli.convert.target import Target
@@ -107,7 +107,7 @@ def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
         Row("embed_tokens.weight", "token_embd.weight", "V E", need="borrowed"),
         Row("lm_head.weight", "output.weight", "N E", need="required" if is_reduced else "borrowed"),
     ]
-    table = Row("d2t", "d2t", "N", absolute_ids(job, n_tokens), integer=True, group=LAST)
+    table = Row("d2t", "d2t", "N", absolute_ids(job, n_tokens), integer=True, place=1)
     rows.append(table if is_reduced else replace(table, need="optional"))
     if "conv_kernel_size" in nested:
         kernel, group = nested.need("conv_kernel_size"), nested.need("conv_group_size")
@@ -123,7 +123,7 @@ def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
         left_out["embed_tokens.weight"] = "has_embed_tokens is false"
         rows = [row for row in rows if row.source != "embed_tokens.weight"]
 
-    keys = shared_keys("dflash", config.without("is_causal"), job.outtype, n_layers)
+    keys = shared_keys("dflash", config, job.outtype, n_layers)
     add_dflash_keys(keys, job, target, taps, sizes["D"])
     say_rope(job, keys, "dflash")
     return Blueprint(

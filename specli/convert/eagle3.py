@@ -13,7 +13,7 @@ from specli.convert.draft_vocabulary import absolute_ids, draft_vocabulary_size
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import Keys, shared_keys
 from specli.convert.llama import llama_extra_keys, rope_factors
-from specli.convert.plan import LAST, Blueprint, Row, at
+from specli.convert.plan import Blueprint, Row, at
 from specli.convert.rope import override_rope, say_rope
 from specli.convert.taps import choose, default_eagle3
 from specli.convert.target import Target
@@ -109,7 +109,7 @@ def _top_rows(job: Job, target: Target, sizes: dict[str, int], norm_before_fc: b
         rows = [replace(row, need="required") for row in rows]
     if norm_before_fc:
         rows.append(Row("input_norm.weight", "enc.output_norm.weight", "T"))
-    table = Row("d2t", "d2t", "N", absolute_ids(job, sizes["V"]), integer=True, group=LAST)
+    table = Row("d2t", "d2t", "N", absolute_ids(job, sizes["V"]), integer=True, place=1)
     rows.append(table if is_reduced else replace(table, need="optional"))
     return rows
 

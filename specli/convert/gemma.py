@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specli.convert.changes import first_rows, plus_one
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import shared_keys
+from specli.convert.keys import Keys, shared_keys
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.special import optional_object
 from specli.convert.values import Values
@@ -26,6 +26,10 @@ BLOCK = (
     Row("mlp.up_proj.weight", "ffn_up.weight", "F E"),
     Row("mlp.down_proj.weight", "ffn_down.weight", "E F"),
 )
+OUTSIDE = (
+    "vision_tower.", "multi_modal_projector.", "lm_head.", "pre_projection.", "post_projection.", "masked_embedding.",
+)  # fmt: skip
+"""Prefixes of tensors that stand beside the text model, not in it."""
 VISION = {"multi_modal_projector.": "vision part", "vision_tower.": "vision part"}
 
 
@@ -41,10 +45,28 @@ def real_vocabulary(job: Job) -> int:
     return min(n_tokens, len(vocabulary) + len(tokenizer.raw("added_tokens") or [])) if vocabulary else n_tokens
 
 
+def add_gemma3_keys(keys: Keys, architecture: str, config: Values) -> None:
+    """Defaults the class has even where the config says nothing, the soft cap and the window."""
+    for suffix, kind, value in (
+        ("context_length", "u32", 131072),
+        ("attention.head_count", "u32", 8),
+        ("attention.head_count_kv", "u32", 4),
+        ("attention.layer_norm_rms_epsilon", "f32", 1e-6),
+        ("attention.key_length", "u32", 256),
+        ("attention.value_length", "u32", 256),
+        ("rope.freq_base", "f32", 1e6),
+    ):
+        if f"{architecture}.{suffix}" not in keys:
+            keys.add(f"{architecture}.{suffix}", kind, value)
+    keys.add(f"{architecture}.final_logit_softcapping", "f32", config.number("final_logit_softcapping") or None)
+    if config.integer("sliding_window_pattern") != 1:
+        keys.add(f"{architecture}.attention.sliding_window", "u32", config.integer("sliding_window"))
+
+
 def rename(name: str) -> str:
     """Multimodal wrappers put the text model under `language_model.`."""
     name = name.replace("language_model.", "")
-    if name.startswith(("vision_tower.", "multi_modal_projector.", "lm_head.")):
+    if name.startswith(OUTSIDE):
         return name
     if name.startswith(("model.vision_tower.", "model.multi_modal_projector.")):
         return name.removeprefix("model.")
@@ -60,20 +82,7 @@ def plan_gemma3(job: Job) -> Blueprint:
     sizes["R"] = real_vocabulary(job)
     n_layers = config.need("num_hidden_layers")
     keys = shared_keys("gemma3", config, job.outtype, n_layers)
-    for suffix, kind, value in (  # defaults the class has even where the config says nothing
-        ("context_length", "u32", 131072),
-        ("attention.head_count", "u32", 8),
-        ("attention.head_count_kv", "u32", 4),
-        ("attention.layer_norm_rms_epsilon", "f32", 1e-6),
-        ("attention.key_length", "u32", 256),
-        ("attention.value_length", "u32", 256),
-        ("rope.freq_base", "f32", 1e6),
-    ):
-        if f"gemma3.{suffix}" not in keys:
-            keys.add(f"gemma3.{suffix}", kind, value)
-    keys.add("gemma3.final_logit_softcapping", "f32", config.number("final_logit_softcapping") or None)
-    if config.integer("sliding_window_pattern") != 1:
-        keys.add("gemma3.attention.sliding_window", "u32", config.integer("sliding_window"))
+    add_gemma3_keys(keys, "gemma3", config)
     rows = [
         Row("model.embed_tokens.weight", "token_embd.weight", "V E", first_rows("R")),
         Row("model.norm.weight", "output_norm.weight", "E", plus_one),

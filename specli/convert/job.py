@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,12 +54,29 @@ class Job:
 def with_defaults(config: Values) -> Values:
     """A config as its `transformers` class would complete it."""
     kind = config.text("model_type")
-    filled: dict[str, Any] = {**CLASS_DEFAULTS.get(kind or "", {}), **config.items}
+    defaults = CLASS_DEFAULTS.get(kind or "", {})
+    filled: dict[str, Any] = {**defaults, **config.items}
+    if "rope_parameters" in defaults and "rope_parameters" not in config:
+        filled["rope_parameters"] = _completed_rope(defaults["rope_parameters"], config)
     if kind in HEAD_DIM_FROM_WIDTH and filled.get("head_dim") is None:
         filled["head_dim"] = config.need("hidden_size") // config.need("num_attention_heads")
     if filled.get("num_key_value_heads") is None and kind in CLASS_DEFAULTS:
         filled["num_key_value_heads"] = filled.get("num_attention_heads")
     return Values(config.path, filled)
+
+
+def _completed_rope(defaults: Mapping[str, Any], config: Values) -> dict[str, Any]:
+    """A class's default rope settings with those of an older config, which names base and scaling separately."""
+    scaling = config.section("rope_scaling").items
+    base = {"rope_theta": config.raw("rope_theta")} if "rope_theta" in config else {}
+    if "full_attention" not in defaults:
+        kept = {"rope_theta": defaults["rope_theta"]} if scaling else defaults
+        return {**kept, **scaling, **base}
+    local = {"rope_theta": config.raw("rope_local_base_freq")} if "rope_local_base_freq" in config else {}
+    return {
+        "full_attention": {**defaults["full_attention"], **scaling, **base},
+        "sliding_attention": {**defaults["sliding_attention"], **local},
+    }
 
 
 def merged_config(config: Values) -> Values:

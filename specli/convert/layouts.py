@@ -72,6 +72,13 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         tensors=("markov_head.", "logit_head."),
     ),
     Layout(
+        "DSpark, Gemma 4 body",
+        "drafter",
+        ("Gemma4DSparkModel",),
+        "gemma4_dspark:plan_gemma4_dspark",
+        tensors=("markov_head.", "logit_head."),
+    ),
+    Layout(
         "DFlash",
         "drafter",
         ("DFlashDraftModel", "DFlash2DraftModel", "DFlashSpeculator"),
@@ -89,6 +96,13 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "eagle3:plan_eagle3",
         speculators="eagle3",
         tensors=("midlayer.", "layers.0.hidden_norm."),
+    ),
+    Layout(
+        "Gemma 4 assistant",
+        "drafter",
+        ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
+        "gemma4:plan_assistant",
+        signs=("backbone_hidden_size",),
     ),
     Layout(
         "Llama",
@@ -130,6 +144,49 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         vocabulary="vocab:gemma3_keys",
         gguf="gemma3",
     ),
+    Layout(
+        "Gemma 4",
+        "target",
+        ("Gemma4ForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4UnifiedForConditionalGeneration"),
+        "gemma4:plan_gemma4",
+        vocabulary="gemma4:gemma4_keys",
+        gguf="gemma4",
+    ),
+    Layout(
+        "gpt-oss",
+        "target",
+        ("GptOssForCausalLM",),
+        "gpt_oss:plan_gpt_oss",
+        vocabulary="vocab:bpe_keys",
+        gguf="gpt-oss",
+    ),
+    Layout(
+        "GLM-4.5",
+        "target",
+        ("Glm4MoeForCausalLM",),
+        "glm:plan_glm4_moe",
+        vocabulary="glm:glm_keys",
+        gguf="glm4moe",
+        mtp=True,
+    ),
+    Layout(
+        "Qwen3.5",
+        "target",
+        ("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"),
+        "qwen35:plan_qwen35",
+        vocabulary="vocab:bpe_keys",
+        gguf="qwen35",
+        mtp=True,
+    ),
+    Layout(
+        "Qwen3.5-MoE",
+        "target",
+        ("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"),
+        "qwen35:plan_qwen35_moe",
+        vocabulary="vocab:bpe_keys",
+        gguf="qwen35moe",
+        mtp=True,
+    ),
 )  # fmt: skip
 
 REFUSED_SPECULATORS = {
@@ -163,17 +220,17 @@ def find_layout(checkpoint: Checkpoint) -> Layout:
             known = ", ".join(layout.speculators for layout in LAYOUTS if layout.speculators)
             raise UnsupportedError(f"{config.path}: unknown speculators type {kind!r}, expected one of {known}")
         return found[0]
+    by_name = [x for x in LAYOUTS if set(names) & set(x.architectures)]
     by_tensor = [x for x in LAYOUTS if any(part in name for part in x.tensors for name in checkpoint.tensors)]
-    if len(by_tensor) == 1:
-        return by_tensor[0]
-    by_config = [x for x in LAYOUTS if any(sign in config for sign in x.signs) or set(names) & set(x.architectures)]
-    drafters = [x for x in by_config if x.role == "drafter"] or by_tensor
+    if by_tensor:
+        return next((x for x in by_tensor if x in by_name), by_tensor[0])
+    by_key = [x for x in LAYOUTS if any(sign in config for sign in x.signs)]
+    drafters = [x for x in LAYOUTS if x.role == "drafter" and (x in by_name or x in by_key)]
     if len(drafters) > 1:
         labels = " and ".join(x.label for x in drafters)
-        raise FormatError(f"{config.path}: matches {labels}; architectures {names} and its keys disagree")
-    candidates = drafters or by_config
-    if candidates:
-        return candidates[0]
+        raise FormatError(f"{config.path}: matches {labels}: architecture and keys disagree")
+    if drafters or by_name:
+        return (drafters or by_name)[0]
     known = ", ".join(sorted(name for layout in LAYOUTS for name in layout.architectures))
     shown = ", ".join(names) or "none"
     raise UnsupportedError(f"{config.path}: unknown architecture {shown}", hint=f"known: {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specli.convert.lazy import LazyTensor
 from specli.errors import UsageError
@@ -44,6 +44,12 @@ class Outtype:
     type: QuantType
     file_type: int
     label: str
+
+    def with_mxfp4(self) -> Outtype:
+        """The same for a source with MXFP4 experts, which names the file unless the rest is quantised."""
+        if self.type not in (QuantType.F32, QuantType.F16, QuantType.BF16):
+            return self
+        return replace(self, file_type=MXFP4_FILE_TYPE, label="MXFP4_MOE")
 
 
 def resolve_outtype(label: str, tensors: Iterable[LazyTensor]) -> Outtype:

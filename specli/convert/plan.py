@@ -18,9 +18,6 @@ Need = Literal["required", "optional", "borrowed"]
 """Absent: an error; fine; the run-time takes the target's tensor of that name."""
 
 
-LAST = "last"
-
-
 @dataclass(frozen=True)
 class Row:
     """One tensor of the output.
@@ -28,25 +25,32 @@ class Row:
     Attributes:
         source: Name in the checkpoint after normalisation; several when one output is made from many.
         name: GGUF name.
-        shape: Expected shape of each source as size symbols ("V E"), in torch order; "" = any.
+        shape: Expected shape of each source as size symbols ("V E"), in torch order; several when the sources differ.
         change: What happens to the values.
         need: Whether it may be absent.
-        group: Rows of one group stand together in the file, after the last of their sources; `LAST` at the end.
+        group: Rows of one group stand together in the file, after the last of their sources.
         integer: Whether the source holds integers.
+        place: -1 before all other tensors of the checkpoint, 1 after them, 0 where its source stands.
     """
 
     source: str | tuple[str, ...]
     name: str
-    shape: str
+    shape: str | tuple[str, ...]
     change: Change = keep
     need: Need = "required"
     group: str | None = None
     integer: bool = False
+    place: int = 0
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The names as a tuple."""
         return (self.source,) if isinstance(self.source, str) else self.source
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The expected shape of each source."""
+        return (self.shape,) * len(self.sources) if isinstance(self.shape, str) else self.shape
 
 
 def at(rows: Iterable[Row], source: str, name: str) -> Iterator[Row]:
@@ -151,7 +155,7 @@ def plan_tensors(checkpoint: Checkpoint, blueprint: Blueprint, outtype: Outtype)
     faults: list[str] = []
     borrowed: list[str] = []
     used: set[str] = set()
-    placed: list[tuple[tuple[int, int], PlannedTensor]] = []
+    placed: list[tuple[tuple[int, int, int], PlannedTensor]] = []
     fallbacks: list[str] = []
     groups = _group_positions(blueprint.rows, known)
     for order, row in enumerate(blueprint.rows):
@@ -164,7 +168,8 @@ def plan_tensors(checkpoint: Checkpoint, blueprint: Blueprint, outtype: Outtype)
             continue
         found = [known[source] for source in row.sources]
         used.update(row.sources)
-        wrong = [fault for source in found if (fault := _misfit(row, source[1], source[2], blueprint.sizes))]
+        expected = zip(found, row.shapes, strict=True)
+        wrong = [fault for (_, n, t), shape in expected if (fault := _misfit(row, n, t, shape, blueprint.sizes))]
         if wrong:
             faults += [fault for fault in wrong if fault not in faults]
             continue
@@ -173,7 +178,9 @@ def plan_tensors(checkpoint: Checkpoint, blueprint: Blueprint, outtype: Outtype)
         if kind is QuantType.F16 is not outtype.type:
             fallbacks.append(row.name)
         position = max(position for position, _, _ in found) if row.group is None else groups[row.group]
-        placed.append(((position, order), PlannedTensor(tuple(n for _, n, _ in found), row.name, kind, values)))
+        placed.append(
+            ((row.place, position, order), PlannedTensor(tuple(n for _, n, _ in found), row.name, kind, values))
+        )
 
     unused: dict[str, str] = {}
     for name, (_, original, _) in known.items():
@@ -209,17 +216,15 @@ def _group_positions(rows: Sequence[Row], known: Mapping[str, tuple[int, str, La
         if row.group is not None:
             last = max((known[source][0] for source in row.sources if source in known), default=0)
             positions[row.group] = max(last, positions.get(row.group, 0))
-    return positions | {LAST: len(known)}
+    return positions
 
 
-def _misfit(row: Row, name: str, tensor: LazyTensor, sizes: Sizes) -> str | None:
+def _misfit(row: Row, name: str, tensor: LazyTensor, shape: str, sizes: Sizes) -> str | None:
     """What is wrong with a source tensor, or None."""
     if tensor.is_float is row.integer:
         expected = "integers" if row.integer else "floating point numbers"
         return f"{name} is {tensor.dtype}, expected {expected}"
-    if not row.shape:
-        return None
-    expected_shape = tuple(int(s) if s.isdecimal() else sizes[s] for s in row.shape.split())
+    expected_shape = tuple(int(s) if s.isdecimal() else sizes[s] for s in shape.split())
     if tensor.shape != expected_shape:
         return f"{name} has shape {list(tensor.shape)}, expected {list(expected_shape)}"
     return None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from specli.convert.checkpoint import Checkpoint
 from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, Progress, TensorRow
+from specli.convert.dequant import dequantised
 from specli.convert.general import General
 from specli.convert.job import Job, merged_config
 from specli.convert.keys import Keys, rope_block
@@ -44,6 +45,9 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
     with Checkpoint.open(directory, weights=not request.vocab_only) as checkpoint:
         layout = find_layout(checkpoint)
         outtype = resolve_outtype(request.outtype, checkpoint.tensors.values())
+        if checkpoint.config.section("quantization_config").text("quant_method") == "mxfp4":
+            outtype = outtype.with_mxfp4()
+        checkpoint.tensors = dequantised(checkpoint)
         if request.mtp != "with" and not layout.mtp:
             option = "--mtp" if request.mtp == "only" else "--no-mtp"
             raise UsageError(f"{option} does not apply to {layout.label} checkpoints")

@@ -116,7 +116,3 @@ class Values:
     def merged(self, items: Mapping[str, Any]) -> Values:
         """These values with `items` over them."""
         return Values(self.path, {**self.items, **items})
-
-    def without(self, *names: str) -> Values:
-        """These values without some names."""
-        return Values(self.path, {name: value for name, value in self.items.items() if name not in names})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +65,13 @@ def _load_tokenizer(path: Path) -> Tokenizer:
         raise FormatError(f"{path}: not a tokenizer: {error}") from None
 
 
-def bpe_keys(directory: Path, n_tokens: int) -> Keys:
+def bpe_keys(directory: Path, n_tokens: int, roles: Sequence[tuple[str, str]] = ()) -> Keys:
     """Byte-level BPE ("gpt2") from tokenizer.json.
+
+    Args:
+        directory: Tokenizer directory.
+        n_tokens: Length of the token list.
+        roles: Role and text of added tokens that get it unless the directory gives it to another.
 
     Raises:
         FormatError: A file is missing or broken, or the list is longer than `n_tokens`.
@@ -101,7 +106,13 @@ def bpe_keys(directory: Path, n_tokens: int) -> Keys:
     keys.add("tokenizer.ggml.tokens", "[str]", tokens)
     keys.add("tokenizer.ggml.token_type", "[i32]", types)
     keys.add("tokenizer.ggml.merges", "[str]", read_merges(directory))
-    SpecialTokens(directory).add_to(keys)
+    special = SpecialTokens(directory)
+    ids = {entry.content: token for token, entry in added.items()}
+    for role, text in roles:
+        if text not in ids:
+            raise FormatError(f"{path}: added token {text!r} is missing")
+        special.set(role, ids[text])
+    special.add_to(keys)
     return keys
 
 

@@ -1,0 +1,85 @@
+"""Every published layout against llama.cpp's converter, byte for byte; where it should not be followed, why."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from specli.convert import ConvertConfig, ConvertReport, convert
+from specli.convert.pretokenizers import PRETOKENIZERS, PROBE
+from specli.gguf.file import GGUFFile
+from tests.support.checkpoints import CASES, write_bpe_tokenizer
+
+GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "convert_layouts.json").read_text())["sha256"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiny_tokenizer_is_known(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The fixtures' byte-level tokenizer counts as "gpt-2", as when the goldens were recorded."""
+    for extra in ((), ("[gMASK]", "<|user|>", "<|endoftext|>", "<|observation|>")):
+        folder = tmp_path_factory.mktemp("tokenizer")
+        write_bpe_tokenizer(folder, extra)
+        ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(PROBE).ids
+        PRETOKENIZERS[hashlib.sha256(str(ids).encode()).hexdigest()] = "gpt-2"
+
+
+def run(tmp_path: Path, name: str, outtype: str = "auto", **changes: object) -> ConvertReport:
+    case = CASES[name]
+    source = tmp_path / name
+    case.write(source)
+    target = None
+    if case.target is not None:
+        target = tmp_path / case.target
+        CASES[case.target].write(target)
+    request = ConvertConfig(
+        source, outfile=tmp_path / "out.gguf", outtype=outtype, target=target, mtp=case.mtp, **changes
+    )
+    return convert(request)
+
+
+@pytest.mark.parametrize("outtype", ["f32", "auto", "q8_0"])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.upstream])
+def test_layout_equals_upstream_byte_for_byte(tmp_path: Path, name: str, outtype: str) -> None:
+    (path,) = run(tmp_path, name, outtype).paths
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == GOLDEN[f"{name}.{outtype}"]
+
+
+def test_nested_taps_list_outputs_where_upstream_takes_its_default(tmp_path: Path) -> None:
+    """Nested lists are off by one from GGUF's; with upstream's default given by hand the file is upstream's."""
+    report = run(tmp_path, "eagle3-specforge")
+    assert report.metadata["eagle3.target_layers"] == [1, 4, 5]
+    assert report.notes == (
+        "target layers 1, 4, 5 (inputs of these layers; from eagle_config, which lists outputs)",
+        "rope base 10000 (default, the checkpoint names none)",
+    )
+    (path,) = run(tmp_path, "eagle3-specforge", target_layers=(2, 4, 5)).paths
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == GOLDEN["eagle3-specforge.auto"]
+
+
+def test_model_prefix_of_vllm_names_is_taken_off(tmp_path: Path) -> None:
+    report = run(tmp_path, "eagle3-vllm")
+    assert {row.name for row in report.tensors} >= {"fc.weight", "blk.0.attn_norm_2.weight", "output.weight"}
+    assert report.borrowed == ("token_embd.weight",)
+
+
+def test_untied_target_keeps_the_drafters_head(tmp_path: Path) -> None:
+    """Upstream drops it, and its loader then takes `token_embd` for the head."""
+    untied = {row.name: row for row in run(tmp_path / "untied", "dspark-untied").tensors}
+    tied = {row.name: row for row in run(tmp_path / "tied", "dspark-deepspec").tensors}
+    assert untied.keys() - tied.keys() == {"output.weight"}
+    assert untied["output.weight"].sources == ("lm_head.weight",)
+
+
+def test_speculators_dflash_is_read(tmp_path: Path) -> None:
+    report = run(tmp_path, "dflash-speculators")
+    file = GGUFFile.open(report.paths[0])
+    assert file.metadata.require("dflash.target_layers", "[i32]") == [2, 4, 5]
+    assert file.metadata.require("dflash.block_size", "u32") == 8
+    assert file.metadata.require("dflash.rope.freq_base", "f32") == 50000.0
+    assert file.metadata.require("tokenizer.ggml.mask_token_id", "u32") == 310
+    ids = file.tensors["d2t"].numbers()
+    assert (ids == np.sort(ids)).all()
+    assert file.tensors["output.weight"].shape == (len(ids), 64)
