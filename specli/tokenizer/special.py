@@ -36,8 +36,10 @@ ATTRIBUTE_OF_TYPE = (  # by `tokenizer.ggml.token_type`
     Attribute.UNUSED,
     Attribute.BYTE,
 )
-HIDDEN = Attribute.CONTROL | Attribute.UNKNOWN  # rendered, and recognised in text, only on request
-RECOGNISED = HIDDEN | Attribute.USER_DEFINED
+# Plain integers: they meet every token of a vocabulary, and `enum` flags made loading a Gemma vocabulary 0.25 s slower.
+HIDDEN = int(Attribute.CONTROL | Attribute.UNKNOWN)  # rendered, and recognised in text, only on request
+RECOGNISED = int(HIDDEN | Attribute.USER_DEFINED)
+BYTE = int(Attribute.BYTE)
 
 
 @dataclass(frozen=True)

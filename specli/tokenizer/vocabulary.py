@@ -17,9 +17,9 @@ from specli.gguf.metadata import Metadata, show
 from specli.tokenizer.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from specli.tokenizer.special import (
     ATTRIBUTE_OF_TYPE,
+    BYTE,
     RECOGNISED,
     ROLES,
-    Attribute,
     SpecialToken,
     detect_roles,
     end_tokens,
@@ -179,7 +179,7 @@ def _attributes(path: Path, metadata: Metadata, n_vocab: int) -> bytearray:
 
 def _check_byte_tokens(path: Path, texts: Sequence[str], attributes: bytearray) -> None:
     for token, attribute in enumerate(attributes):
-        if attribute == Attribute.BYTE and not _BYTE_TEXT.fullmatch(texts[token]):
+        if attribute == BYTE and not _BYTE_TEXT.fullmatch(texts[token]):
             raise FormatError(f"{path}: byte token {token} reads {show(texts[token])}, expected <0x00> to <0xFF>")
 
 
