@@ -74,6 +74,7 @@ class DrafterSpec:
         detects: Whether a draft file is of this type.
         taps: Boundaries of the target whose hidden states a draft file's network reads (`ModelOptions.taps`).
         reads_nextn: It reads the target's state for MTP heads (`ModelOptions.nextn`).
+        limit: Longest draft that a draft file's network can make, where it has one.
     """
 
     name: str
@@ -86,6 +87,14 @@ class DrafterSpec:
     detects: Callable[[GGUFFile], bool] = _never
     taps: Callable[[GGUFFile], tuple[int, ...]] = _no_taps
     reads_nextn: bool = False
+    limit: Callable[[GGUFFile], int] | None = None
+
+    def draft_length(self, config: SpeculationConfig, file: GGUFFile | None) -> int:
+        """`max_draft`, or less if the draft file's network is limited."""
+        configured = self.max_draft(config)
+        if self.limit is None or file is None or not self.detects(file):  # `check` will say what does not fit
+            return configured
+        return min(configured, self.limit(file))
 
     @property
     def length_option(self) -> str | None:
@@ -180,6 +189,48 @@ def _eagle3_taps(file: GGUFFile) -> tuple[int, ...]:
     return taps_of(file)
 
 
+def _build_dflash(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.dflash import DFlash, build_network
+
+    return DFlash(*build_network(inputs))
+
+
+def _check_dflash(inputs: DrafterInputs) -> None:
+    from specli.drafters.dflash import DFlash, check_block
+
+    check_block(inputs, DFlash.name)
+
+
+def _build_dspark(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.dflash import build_network
+    from specli.drafters.dspark import DSpark
+
+    return DSpark(*build_network(inputs))
+
+
+def _check_dspark(inputs: DrafterInputs) -> None:
+    from specli.drafters.dspark import check_dspark
+
+    check_dspark(inputs)
+
+
+def _dflash_taps(file: GGUFFile) -> tuple[int, ...]:
+    from specli.models.dflash_config import taps_of
+
+    return taps_of(file)
+
+
+def _dflash_length(file: GGUFFile) -> int:
+    from specli.models.dflash_config import DFlashConfig
+
+    return DFlashConfig.from_gguf(file).max_draft
+
+
+def _is_dspark(file: GGUFFile) -> bool:
+    """A DFlash network with a Markov head."""
+    return file.architecture == "dflash" and "markov_w1.weight" in file.tensors
+
+
 def _is_plain_model(file: GGUFFile) -> bool:
     """A target architecture without MTP layers. llama.cpp never infers draft-simple."""
     from specli.models import ARCHITECTURES
@@ -245,6 +296,30 @@ _ROWS = (  # highest priority first (speculation.md §1.2)
         check=_check_eagle3,
         detects=lambda file: file.architecture == "eagle3",
         taps=_eagle3_taps,
+    ),
+    DrafterSpec(
+        name="draft-dflash",
+        summary="a block of tokens filled in one pass, from fused hidden states of the target (DFlash)",
+        max_draft=lambda config: max(0, config.draft.n_max),
+        build=_build_dflash,
+        options=(*DRAFT_OPTIONS, "--spec-draft-sampling"),
+        needs_draft_file=True,
+        check=_check_dflash,
+        detects=lambda file: file.architecture == "dflash" and not _is_dspark(file),
+        taps=_dflash_taps,
+        limit=_dflash_length,
+    ),
+    DrafterSpec(
+        name="draft-dspark",
+        summary="as draft-dflash, each token after the one before it, cut by predicted confidence (DSpark)",
+        max_draft=lambda config: max(0, config.draft.n_max),
+        build=_build_dspark,
+        options=(*DRAFT_OPTIONS, "--spec-draft-sampling"),
+        needs_draft_file=True,
+        check=_check_dspark,
+        detects=_is_dspark,
+        taps=_dflash_taps,
+        limit=_dflash_length,
     ),
 )
 DRAFTERS: Mapping[str, DrafterSpec] = {row.name: row for row in _ROWS}

@@ -26,7 +26,12 @@ class NgramModConfig:
 
 @dataclass(frozen=True)
 class DraftConfig:
-    """Settings of the drafters that have a network."""
+    """Settings of the drafters that have a network.
+
+    Attributes:
+        survival: `p_min` bounds the probability that the whole draft up to a token stands, not that of the token
+            alone; only for draft-dspark, which predicts it.
+    """
 
     n_max: int = 3
     n_min: int = 0
@@ -34,6 +39,7 @@ class DraftConfig:
     p_split: float = 0.10
     probabilistic: bool = False
     backend_sampling: bool = True
+    survival: bool = False
 
 
 @dataclass(frozen=True)

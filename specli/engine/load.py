@@ -195,7 +195,7 @@ def open_engine(config: RunConfig, report: Callable[[str], None] = lambda line: 
         )
         for spec in specs:
             spec.check(inputs)
-        max_draft = max((spec.max_draft(config.speculation) for spec in specs), default=0)
+        max_draft = max((spec.draft_length(config.speculation, draft_file) for spec in specs), default=0)
         model_config = architecture.configure(target_file)
         n_ctx, note = fit_context(config.n_ctx, model_config, config.target, target_file.n_bytes, available_bytes())
         options = ModelOptions(
@@ -259,9 +259,8 @@ def choose_drafters(config: RunConfig, draft_file: GGUFFile | None) -> tuple[lis
         if spec.needs_draft_file and draft_file is None:
             raise UsageError(f"{spec.name} needs a draft model", hint="give one with -md FILE")
         source = f", {draft_file.path}" if spec.needs_draft_file and draft_file is not None else ""
-        lines.append(
-            f"drafting: {spec.name} ({why}{source}), up to {spec.max_draft(config.speculation)} tokens: {spec.summary}"
-        )
+        n_max = spec.draft_length(config.speculation, draft_file)
+        lines.append(f"drafting: {spec.name} ({why}{source}), up to {n_max} tokens: {spec.summary}")
     if draft_file is not None and not any(spec.needs_draft_file for spec in specs):
         lines.append(f"drafting: {draft_file.path} is not used, none of {', '.join(types)} reads a draft model")
     return specs, lines
@@ -315,7 +314,7 @@ def _build(
     report(f"loading {inputs.draft_file.path}")
     draft_options = replace(
         options,
-        capacity=options.capacity + spec.max_draft(config.speculation) + 1,
+        capacity=options.capacity + spec.draft_length(config.speculation, inputs.draft_file) + 1,
         type_k=QuantType.from_label(config.draft.type_k),
         type_v=QuantType.from_label(config.draft.type_v),
         taps=(),

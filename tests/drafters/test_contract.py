@@ -20,6 +20,7 @@ from specli.kernels.threads import ThreadConfig
 from specli.models import load_model
 from specli.models.base import ModelOptions
 from specli.tokenizer import Tokenizer
+from tests.support.tiny_dflash import tiny_dflash
 from tests.support.tiny_drafters import tiny_eagle3
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -38,6 +39,8 @@ UPSTREAM_ORDER = (
 DRAFT_FILES: dict[str, Callable[[Path], Path]] = {
     "draft-simple": lambda path: tiny_gguf(path, seed=1),
     "draft-eagle3": lambda path: tiny_eagle3(path, follows_target=True),
+    "draft-dflash": lambda path: tiny_dflash(path, follows_target=True),
+    "draft-dspark": lambda path: tiny_dflash(path, follows_target=True, markov=16, confidence=True),
 }
 OPTIONS = ModelOptions(capacity=512, type_k=QuantType.F32, type_v=QuantType.F32, max_tokens=16, max_outputs=16)
 LONG = [(i * i) % 97 + 5 for i in range(60)] * 2

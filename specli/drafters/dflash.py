@@ -1,0 +1,152 @@
+"""draft-dflash: a block of tokens in one pass, from the target's own hidden states (speculation.md §§5.3-5.4).
+
+llama.cpp `common/speculative.cpp`, `common_speculative_impl_draft_dflash`. The procedure has no state of its own: the
+context lies in the network's cache by position, every batch of the target is written there (rejected tokens included;
+the next batch overwrites them), and a draft reads only positions before its anchor and its own block.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from specli.drafters import DrafterInputs, detect_type
+from specli.drafters.base import Draft, DraftRequest, TargetBatch
+from specli.drafters.config import DraftConfig
+from specli.drafters.pairing import check_kind, check_number, check_taps, draft_file_of, target_config
+from specli.drafters.stepping import Candidates, CandidateSampler
+from specli.errors import IncompatibleError
+from specli.models.dflash import DFlashNetwork
+from specli.models.dflash_config import DFlashConfig
+from specli.models.dflash_weights import DFlashWeights
+from specli.models.slots import Proposal
+
+log = logging.getLogger(__name__)
+
+
+def check_block(inputs: DrafterInputs, name: str) -> DFlashConfig:
+    """Refuses a file that is no drafter of type `name`, is broken, or was made for another target.
+
+    Returns:
+        The network's configuration.
+
+    Raises:
+        FormatError: The file is broken.
+        IncompatibleError: It does not fit.
+    """
+    file, target = draft_file_of(inputs), target_config(inputs)
+    check_kind(file, name, "dflash")
+    detected = detect_type(file)
+    if detected != name:
+        raise IncompatibleError(f"{file.path}: a drafter of type {detected} does not fit {name}")
+    config = DFlashConfig.from_gguf(file)
+    check_number(file, "hidden width", config.network.n_embd, inputs, target.n_embd)
+    check_number(file, "vocabulary size", config.network.n_vocab, inputs, target.n_vocab)
+    check_taps(file, config.taps, inputs, target.n_layers)
+    DFlashWeights(file, config)
+    return config
+
+
+def build_network(inputs: DrafterInputs) -> tuple[DFlashNetwork | None, DraftConfig]:
+    """The network of a checked pair, None if nothing is to be drafted, and the settings within its limits."""
+    assert inputs.target is not None
+    assert inputs.executor is not None
+    assert inputs.options is not None
+    file = draft_file_of(inputs)
+    config = clamp(inputs.config.draft, DFlashConfig.from_gguf(file))
+    if config.n_max < 1:
+        return None, config
+    network = DFlashNetwork(
+        file, inputs.executor, inputs.options, inputs.target, n_draft=config.n_max, steps=config.probabilistic
+    )
+    return network, config
+
+
+def clamp(config: DraftConfig, network: DFlashConfig) -> DraftConfig:
+    """Settings within what the network was trained for; says so where they change, as llama.cpp does."""
+    most = network.max_draft
+    if max(config.n_max, config.n_min) > most:
+        log.warning(
+            "requested draft size (n_max=%d, n_min=%d) exceeds the trained block size %d -- clamping to %d",
+            config.n_max,
+            config.n_min,
+            network.block_size,
+            most,
+        )
+    return replace(config, n_max=min(config.n_max, most), n_min=min(config.n_min, most))
+
+
+class DFlash:
+    """Proposes the tokens of a filled block, up to the first that is too unlikely.
+
+    Args:
+        network: The draft network, made for `config.n_max` tokens; None if that is 0. Closed with the drafter.
+        config: Draft length and thresholds, clamped to the network.
+    """
+
+    name = "draft-dflash"
+    reads_features = True
+
+    def __init__(self, network: DFlashNetwork | None, config: DraftConfig) -> None:
+        self.max_draft = config.n_max
+        self._network = network
+        self._config = config
+        self._sampler = CandidateSampler(probabilistic=config.probabilistic)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """The prompt's states are in the cache; drafting starts with fresh random numbers."""
+        self._sampler.reset()
+
+    def process(self, batch: TargetBatch) -> None:
+        """Takes the batch's states into the cache."""
+        if self._network is not None:
+            self._network.ingest(batch.positions)
+
+    def draft(self, request: DraftRequest) -> Draft:
+        """Fills a block and reads it in order, up to the first slot that is refused."""
+        network = self._network
+        if network is None:
+            return Draft()
+        self._sampler.prepare(request)
+        position = len(request.history)
+        if self._sampler.is_greedy:
+            tokens = [candidates.ids[0] for candidates in self._kept(network.block(request.last_token, position))]
+            draft = Draft([int(token) for token in tokens])
+        else:
+            network.backbone(request.last_token, position)
+            draft = self._sampled(network, request.last_token)
+        return draft if len(draft.tokens) >= self._config.n_min else Draft()
+
+    def accept(self, n_accepted: int, *, own: bool) -> None:
+        """Nothing: `process` has seen the tokens, and positions say which of them count."""
+
+    def rewind(self, length: int) -> None:
+        """Forgets what lies beyond `length`."""
+        if self._network is not None:
+            self._network.truncate(length)
+
+    def close(self) -> None:
+        """Releases the network."""
+        if self._network is not None:
+            self._network.close()
+
+    def _sampled(self, network: DFlashNetwork, anchor: int) -> Draft:
+        """Draws token after token, each given the one before it."""
+        draft = Draft(probabilities=[])
+        assert draft.probabilities is not None
+        proposals = (network.slot(index, [anchor, *draft.tokens][-1]) for index in range(self._config.n_max))
+        for candidates in self._kept(proposals):
+            draft.tokens.append(self._sampler.pick(candidates))
+            draft.probabilities.append((candidates.ids, candidates.probabilities))
+        return draft
+
+    def _kept(self, proposals: Iterable[Proposal]) -> Iterator[Candidates]:
+        """The candidates of each slot, up to the first that ends the draft."""
+        for proposal in proposals:
+            candidates = self._sampler.best(proposal.values, proposal.ids)
+            if candidates is None or candidates.probabilities[0] < np.float32(self._config.p_min):
+                return
+            yield candidates

@@ -1,0 +1,54 @@
+"""draft-dspark: a DFlash block whose tokens follow each other, cut where its confidence ends (speculation.md §5.6).
+
+llama.cpp `common/speculative.cpp`, `common_speculative_impl_draft_dflash` with a Markov head. `p_min` there refers to
+the confidence head and not to the tokens' probabilities. Rejection sampling wants each token drawn given the one drawn
+before, so with a temperature the chain runs step by step; llama.cpp has no such mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from specli.drafters import DrafterInputs
+from specli.drafters.dflash import DFlash, check_block
+from specli.drafters.pairing import draft_file_of
+from specli.drafters.stepping import Candidates
+from specli.errors import IncompatibleError
+from specli.models.slots import Proposal
+
+
+def check_dspark(inputs: DrafterInputs) -> None:
+    """As `check_block`; a confidence threshold needs a head that predicts confidence.
+
+    Raises:
+        FormatError: The file is broken.
+        IncompatibleError: It does not fit.
+    """
+    config = check_block(inputs, DSpark.name)
+    if inputs.config.draft.p_min > 0 and not config.has_confidence:
+        raise IncompatibleError(
+            f"{draft_file_of(inputs).path}: DSpark draft has no confidence head: please set --spec-draft-p-min 0"
+        )
+
+
+class DSpark(DFlash):
+    """Proposes the tokens of a chained block; the arguments are those of `DFlash`.
+
+    With `p_min` above 0 the draft ends before the first slot whose confidence is below it, or, with `survival`, before
+    the first at which the product of the confidences so far is: the predicted probability that the draft stands up to
+    there.
+    """
+
+    name = "draft-dspark"
+
+    def _kept(self, proposals: Iterable[Proposal]) -> Iterator[Candidates]:
+        p_min, survival = np.float32(self._config.p_min), np.float32(1)
+        for proposal in proposals:
+            survival *= proposal.confidence
+            predicted = survival if self._config.survival else proposal.confidence
+            candidates = self._sampler.best(proposal.values, proposal.ids)
+            if candidates is None or (p_min > 0 and predicted < p_min):
+                return
+            yield candidates
