@@ -1,5 +1,8 @@
 """How a BPE pre-tokenizer is recognised: the ids of one fixed text are hashed and looked up (convert.md appendix).
 
+The hash names a vocabulary as much as a pre-tokenizer, so a newly trained vocabulary is never in the table. For those
+we go on where upstream gives up: the splitting rules in tokenizer.json are compared with rules known by name.
+
 Source: llama.cpp conversion/base.py, `get_vocab_base_pre`, build b11434. The text exercises what pre-tokenizers differ
 in: runs of blanks and digits, emoji with joiners, scripts without spaces, contractions in both cases.
 """
@@ -7,7 +10,8 @@ in: runs of blanks and digits, emoji with joiners, scripts without spaces, contr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 PROBE = (
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\U0001f680 (normal) \U0001f636\u200d\U0001f32b"
@@ -123,3 +127,32 @@ PRETOKENIZERS: dict[str, str] = {
 def recognise(ids: Sequence[int]) -> str | None:
     """The name for the probe's ids, or None when the pre-tokenizer is not known."""
     return PRETOKENIZERS.get(hashlib.sha256(str(list(ids)).encode()).hexdigest())
+
+
+_SUFFIXES = (
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+)
+_QWEN2 = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+SPLITS: dict[str, str] = {suffixes + _QWEN2: "qwen2" for suffixes in _SUFFIXES}
+"""Regular expression of a single Split step before ByteLevel, to `tokenizer.ggml.pre` (llama-vocab.cpp)."""
+
+
+def recognise_rules(pre_tokenizer: Mapping[str, Any]) -> str | None:
+    """The name for the `pre_tokenizer` section of tokenizer.json, judged by its rules; None when they are not known.
+
+    Known are a Split of SPLITS before ByteLevel, ByteLevel alone ("gpt-2"), and single digits before it ("smollm").
+    """
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    *before, last = steps
+    if last.get("type") != "ByteLevel" or last.get("add_prefix_space") or len(before) > 1:
+        return None
+    splits_words = last.get("use_regex", True)
+    if not before:
+        return "gpt-2" if splits_words else None
+    (first,) = before
+    if first.get("type") == "Digits" and first.get("individual_digits") and splits_words:
+        return "smollm"
+    is_split = first.get("type") == "Split" and first.get("behavior") == "Isolated" and not first.get("invert")
+    return SPLITS.get(first.get("pattern", {}).get("Regex", "")) if is_split and not splits_words else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specli.convert.keys import Keys
-from specli.convert.pretokenizers import PROBE, recognise
+from specli.convert.pretokenizers import PROBE, recognise, recognise_rules
 from specli.convert.special import SpecialTokens, optional_object
 from specli.convert.values import Values
 from specli.errors import FormatError, UnsupportedError
@@ -82,7 +82,8 @@ def bpe_keys(directory: Path, n_tokens: int, roles: Sequence[tuple[str, str]] = 
     texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
     if texts and max(texts) >= n_tokens:
         raise FormatError(f"{path}: token id {max(texts)} is beyond vocab_size {n_tokens}")
-    name = recognise(tokenizer.encode(PROBE).ids)
+    rules = Values(path, optional_object(path) or {}).section("pre_tokenizer").items
+    name = recognise(tokenizer.encode(PROBE).ids) or recognise_rules(rules)
     if name is None:
         raise UnsupportedError(f"{path}: pre-tokenizer not recognised")
     added = tokenizer.get_added_tokens_decoder()
