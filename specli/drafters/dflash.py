@@ -85,6 +85,9 @@ class DFlash:
     Args:
         network: The draft network, made for `config.n_max` tokens; None if that is 0. Closed with the drafter.
         config: Draft length and thresholds, clamped to the network.
+
+    Attributes:
+        network: As given.
     """
 
     name = "draft-dflash"
@@ -92,7 +95,7 @@ class DFlash:
 
     def __init__(self, network: DFlashNetwork | None, config: DraftConfig) -> None:
         self.max_draft = config.n_max
-        self._network = network
+        self.network = network
         self._config = config
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
 
@@ -102,12 +105,12 @@ class DFlash:
 
     def process(self, batch: TargetBatch) -> None:
         """Takes the batch's states into the cache."""
-        if self._network is not None:
-            self._network.ingest(batch.positions)
+        if self.network is not None:
+            self.network.ingest(batch.positions)
 
     def draft(self, request: DraftRequest) -> Draft:
         """Fills a block and reads it in order, up to the first slot that is refused."""
-        network = self._network
+        network = self.network
         if network is None:
             return Draft()
         self._sampler.prepare(request)
@@ -125,13 +128,13 @@ class DFlash:
 
     def rewind(self, length: int) -> None:
         """Forgets what lies beyond `length`."""
-        if self._network is not None:
-            self._network.truncate(length)
+        if self.network is not None:
+            self.network.truncate(length)
 
     def close(self) -> None:
         """Releases the network."""
-        if self._network is not None:
-            self._network.close()
+        if self.network is not None:
+            self.network.close()
 
     def _sampled(self, network: DFlashNetwork, anchor: int) -> Draft:
         """Draws token after token, each given the one before it."""
