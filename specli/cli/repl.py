@@ -104,7 +104,9 @@ class Conversation:
         )
 
     def change(self, arguments: list[str], *, replaces: str | None = None) -> None:
-        """Applies options as if they had been on the command line; a new engine is opened if it needs one.
+        """Applies options as if they had been on the command line.
+
+        Other drafters are built on the target as it is loaded; for anything else about models a new engine is opened.
 
         Args:
             arguments: Options with their values.
@@ -120,8 +122,11 @@ class Conversation:
             settings.apply(assignment)
         config = settings.config()
         setup = run_config(settings, config)
-        if setup != self._setup:
+        if replace(setup, speculation=self._setup.speculation, draft=self._setup.draft) != self._setup:
             self._reopen(setup)
+        elif setup != self._setup:
+            self.run.change_drafters(setup)
+            self._setup = setup
         self.settings = settings
         self.session.variables = template_variables(config)
 

@@ -7,26 +7,26 @@ This is the Python API: `open_engine(RunConfig(...))` gives a `Run`, whose `gene
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from specli._version import __version__
-from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
+from specli.drafters import DRAFTERS
 from specli.drafters.chain import DrafterChain
 from specli.engine.advice import drafting_line, plain_step
 from specli.engine.chain import with_model_defaults
-from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
+from specli.engine.config import RequestConfig, RunConfig
+from specli.engine.drafting import DrafterPlan, DrafterSet, Report, TargetNeeds, executor_of, plan_drafters
 from specli.engine.loop import Engine, Generation, TokenLogprob
 from specli.engine.plan import MemoryPlan, available_bytes, fit_context
 from specli.engine.session import Session
 from specli.engine.stats import Statistics, dump_record, run_record
-from specli.engine.verify import lossless_rule, resolve_synthetic, synthetic_rule
-from specli.errors import IncompatibleError, ResourceError, UsageError
+from specli.engine.verify import lossless_rule
+from specli.errors import ResourceError, SpecliError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
-from specli.kernels import open_executor
 from specli.kernels.ops import Executor
 from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
@@ -86,27 +86,110 @@ class RunResult:
 
 
 class Run:
-    """An engine with its files, ready for requests. Made by `open_engine`.
+    """A target with its files, ready for requests, and the drafters in use. Made by `open_engine`.
+
+    Other drafters can be built on the same target: its weights are read again only if they need hidden states that
+    it does not capture, or longer drafts than it has room for.
+
+    Args:
+        config: What was asked for.
+        file: The target's open file.
+        tokenizer: The target's.
+        report: Takes a line of progress.
 
     Attributes:
-        engine: The loop.
-        tokenizer: The target's.
-        plan: Memory, by purpose.
+        tokenizer: As given.
+        engine: The loop; there once drafters are in use.
     """
 
-    def __init__(
-        self, engine: Engine, file: GGUFFile, config: RunConfig, plan: MemoryPlan, lines: list[str], load_ns: int
-    ) -> None:
-        self.engine = engine
-        self.tokenizer = engine.tokenizer
-        self.plan = plan
-        self._file = file
+    engine: Engine
+
+    def __init__(self, config: RunConfig, file: GGUFFile, tokenizer: Tokenizer, report: Report) -> None:
+        self.tokenizer = tokenizer
+        self._begun = time.perf_counter_ns()
         self._config = config
-        self._lines = lines
-        self._load_ns = load_ns
+        self._file = file
+        self._report = report
+        self._model_config = model_class(file).configure(file)
+        self._n_ctx, self._note = fit_context(
+            config.n_ctx, self._model_config, config.target, file.n_bytes, available_bytes()
+        )
+        self._target: Model | None = None
+        self._needs = TargetNeeds()
+        self._built: list[DrafterSet] = []
+        self._draft_files = ExitStack()
+        self._drafters: DrafterSet | None = None
+        self._load_ns = 0
         self._template: ChatTemplate | None = None
         self._prompt_text = ""
         self._generation: Generation | None = None
+
+    def build(self, configs: Sequence[RunConfig], *, keeps_files: bool = False) -> list[DrafterSet]:
+        """Builds the drafters of several settings side by side; those built before are closed.
+
+        Args:
+            configs: One per set; only drafters, draft model and synthetic acceptance count.
+            keeps_files: The files of the sets built before are left as they are.
+
+        Raises:
+            SpecliError: Drafters do not fit; those built before stay in use if metadata says so already.
+        """
+        with ExitStack() as files:
+            plans = [self._plan(config, files) for config in configs]
+            needs = TargetNeeds.union(plan.needs for plan in plans)
+            self.close_drafters(keeps_files=keeps_files)
+            self._draft_files = files.pop_all()
+        target = self._target_for(needs)
+        for plan in plans:
+            self._built.append(DrafterSet(plan, target, self._report))
+        self._load_ns = self._load_ns or time.perf_counter_ns() - self._begun
+        return list(self._built)
+
+    def use(self, drafters: DrafterSet) -> None:
+        """From now on requests use these drafters, one of those that `build` returned last; the cache starts empty."""
+        self._drafters = drafters
+        self.engine.chain, self.engine.rule = drafters.chain, drafters.rule
+        self.engine.reset()
+
+    def change_drafters(self, config: RunConfig) -> None:
+        """Replaces the drafters in use; if that fails, the old ones are used on.
+
+        Raises:
+            SpecliError: The new ones do not fit.
+        """
+        before = self._drafters
+        try:
+            self.use(self.build([config])[0])
+        except SpecliError:
+            if before is not None and not self._built:
+                self.use(self.build([before.plan.config])[0])
+            raise
+
+    def close_drafters(self, *, keeps_files: bool = False) -> None:
+        """Releases all drafters; the engine is left without any."""
+        built, self._built = self._built, []
+        if self._target is not None:
+            self.engine.chain, self.engine.rule = DrafterChain(()), lossless_rule(self.tokenizer.eog_ids)
+        for drafters in built:
+            drafters.close(keeps_files=keeps_files)
+        self._draft_files.close()
+
+    def close(self) -> None:
+        """Releases everything."""
+        self.close_drafters()
+        if self._target is not None:
+            self._target.close()
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """Memory, by purpose."""
+        draft_file = self._drafters.plan.inputs.draft_file if self._drafters else None
+        return MemoryPlan.of(self._file, self.engine.target, draft_file)
+
+    @property
+    def target_record(self) -> dict[str, Any]:
+        """Path, architecture, quant type, parameters and bytes of the target."""
+        return _target_record(self._file)
 
     @property
     def template(self) -> ChatTemplate | None:
@@ -125,7 +208,17 @@ class Run:
 
     def start_lines(self) -> list[str]:
         """What runs where: target, kernels, drafters and why, memory."""
-        return list(self._lines)
+        return [
+            f"{self.target_line()}; kernels: {self.engine.target.executor.describe()}",
+            *([self._note] if self._note else []),
+            *(self._drafters.plan.lines if self._drafters else ()),
+            self.plan.line(),
+        ]
+
+    def target_line(self) -> str:
+        """The target in one line."""
+        file = self._file
+        return f"target: {file.path.name} ({file.architecture}, {_quant(file)}), context {self._n_ctx}"
 
     def encode(self, text: str) -> list[int]:
         """Prompt tokens of a text; special tokens in it are recognised, BOS is added where the model wants it."""
@@ -158,7 +251,34 @@ class Run:
         statistics = Statistics(generation.timings, chain.stats, rounds, chain.max_draft)
         prompt_text = self._prompt_text or self.tokenizer.decode(generation.prompt, special=True)
         plain_step_ns = plain_step(generation.timings, self.engine.plain_step_ns)
-        return RunResult(generation, statistics, _target_record(self._file), prompt_text, plain_step_ns)
+        return RunResult(generation, statistics, self.target_record, prompt_text, plain_step_ns)
+
+    def _plan(self, config: RunConfig, files: ExitStack) -> DrafterPlan:
+        draft_file = files.enter_context(closing(GGUFFile.open(config.draft.path))) if config.draft else None
+        return plan_drafters(config, self._file, self.tokenizer, draft_file)
+
+    def _target_for(self, needs: TargetNeeds) -> Model:
+        """The target, loaded so that it serves the needs."""
+        if self._target is not None:
+            if self._needs.covers(needs):
+                return self._target
+            self._target.close()
+        config = self._config
+        options = ModelOptions(
+            capacity=self._n_ctx,
+            type_k=QuantType.from_label(config.target.type_k),
+            type_v=QuantType.from_label(config.target.type_v),
+            taps=needs.taps,
+            nextn=needs.reads_nextn,
+            max_tokens=max(min(config.n_batch, self._n_ctx), 1 + needs.max_draft),
+            max_outputs=max(MIN_OUTPUTS, 1 + needs.max_draft),
+        )
+        self._report(f"loading {self._file.path}")
+        self._target = target = _load(self._file, executor_of(config.target), options)
+        self._needs = needs
+        rule = lossless_rule(self.tokenizer.eog_ids)
+        self.engine = Engine(target, self.tokenizer, DrafterChain(()), rule, n_ctx=self._n_ctx)
+        return target
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
@@ -167,7 +287,7 @@ class Run:
 
 
 @contextmanager
-def open_engine(config: RunConfig, report: Callable[[str], None] = lambda line: None) -> Iterator[Run]:
+def open_engine(config: RunConfig, report: Report = lambda line: None) -> Iterator[Run]:
     """Loads target, drafters and tokenizer.
 
     Args:
@@ -178,154 +298,32 @@ def open_engine(config: RunConfig, report: Callable[[str], None] = lambda line: 
         SpecliError: A file is broken, the pair does not fit, or something is missing; before weights are read where
             that can be known.
     """
-    begun = time.perf_counter_ns()
-    with ExitStack() as stack:
-        target_file = stack.enter_context(_opened(config.target))
-        architecture = model_class(target_file)
-        tokenizer = Tokenizer.from_gguf(target_file)
-        draft_file = stack.enter_context(_opened(config.draft)) if config.draft else None
-        specs, reasons = choose_drafters(config, draft_file)
-        draft_vocabulary = _draft_vocabulary(draft_file, specs)
-        inputs = DrafterInputs(
-            config=config.speculation,
-            target_file=target_file,
-            vocabulary=tokenizer,
-            draft_file=draft_file,
-            draft_vocabulary=draft_vocabulary,
-        )
-        for spec in specs:
-            spec.check(inputs)
-        max_draft = max((spec.draft_length(config.speculation, draft_file) for spec in specs), default=0)
-        model_config = architecture.configure(target_file)
-        n_ctx, note = fit_context(config.n_ctx, model_config, config.target, target_file.n_bytes, available_bytes())
-        options = ModelOptions(
-            capacity=n_ctx,
-            type_k=QuantType.from_label(config.target.type_k),
-            type_v=QuantType.from_label(config.target.type_v),
-            taps=_taps(specs, draft_file),
-            nextn=any(spec.reads_nextn for spec in specs),
-            max_tokens=max(min(config.n_batch, n_ctx), 1 + max_draft),
-            max_outputs=max(MIN_OUTPUTS, 1 + max_draft),
-        )
-        report(f"loading {target_file.path}")
-        executor = _executor(config.target)
-        target = _load(target_file, executor, options, "the target")
-        stack.callback(target.close)
-        chain = DrafterChain([_build(spec, inputs, target, config, options, report) for spec in specs])
-        stack.callback(chain.close)
-        rule = lossless_rule(tokenizer.eog_ids)
-        rates = resolve_synthetic(config.speculation.synth, chain.max_draft, max_draft)
-        if rates is not None:
-            rule = synthetic_rule(rates, tokenizer.eog_ids)
-        engine = Engine(target, tokenizer, chain, rule, n_ctx=n_ctx)
-        plan = MemoryPlan.of(target_file, target, draft_file)
-        lines = [
-            _target_line(target_file, executor, n_ctx),
-            *([note] if note else []),
-            *reasons,
-            plan.line(),
-        ]
-        yield Run(engine, target_file, config, plan, lines, time.perf_counter_ns() - begun)
+    with open_target(config, report) as run:
+        run.use(run.build([config])[0])
+        yield run
 
 
-def choose_drafters(config: RunConfig, draft_file: GGUFFile | None) -> tuple[list[DrafterSpec], list[str]]:
-    """The rows of `DRAFTERS` that run, in priority order, and one line per drafter that says why.
-
-    Without `--spec-type` the type is read off the draft file, as llama.cpp does, plain models and EAGLE-3 included.
+@contextmanager
+def open_target(config: RunConfig, report: Report = lambda line: None) -> Iterator[Run]:
+    """Opens the target without drafters; its weights are read when `Run.build` is called.
 
     Raises:
-        UsageError: A type needs a draft file and there is none, or the draft file would not be used.
+        SpecliError: As `open_engine`.
     """
-    types = config.speculation.types
-    if types == ("none",):
-        return [], ["drafting: off (--spec-type none)"]
-    why = "--spec-type"
-    if not types and draft_file is not None:
-        detected = detect_type(draft_file)
-        if detected is None:
-            raise IncompatibleError(
-                f"{draft_file.path}: architecture {draft_file.architecture} is no known kind of drafter",
-                hint=f"name one with --spec-type: {', '.join(DRAFTERS)}",
-            )
-        types, why = (detected,), "read off the draft file"
-    if not types:
-        return [], ["drafting: off (no --spec-type and no draft model)"]
-    unknown = next((name for name in types if name not in DRAFTERS), None)
-    if unknown is not None:
-        raise UsageError(f"speculative type {unknown} is not available, expected one of {', '.join(DRAFTERS)}")
-    specs = [spec for spec in DRAFTERS.values() if spec.name in types]
-    lines = []
-    for spec in specs:
-        if spec.needs_draft_file and draft_file is None:
-            raise UsageError(f"{spec.name} needs a draft model", hint="give one with -md FILE")
-        source = f", {draft_file.path}" if spec.needs_draft_file and draft_file is not None else ""
-        n_max = spec.draft_length(config.speculation, draft_file)
-        lines.append(f"drafting: {spec.name} ({why}{source}), up to {n_max} tokens: {spec.summary}")
-    if draft_file is not None and not any(spec.needs_draft_file for spec in specs):
-        lines.append(f"drafting: {draft_file.path} is not used, none of {', '.join(types)} reads a draft model")
-    return specs, lines
+    with closing(GGUFFile.open(config.target.path)) as file:
+        model_class(file)
+        with closing(Run(config, file, Tokenizer.from_gguf(file), report)) as run:
+            yield run
 
 
-def _opened(config: ModelLoadConfig) -> Any:
-    from contextlib import closing
-
-    return closing(GGUFFile.open(config.path))
-
-
-def _executor(config: ModelLoadConfig) -> Executor:
-    return open_executor(config.device, kernels=config.kernels, threads=config.threads, exact=config.exact)
-
-
-def _load(file: GGUFFile, executor: Executor, options: ModelOptions, what: str) -> Model:
+def _load(file: GGUFFile, executor: Executor, options: ModelOptions) -> Model:
     try:
         return load_model(file, executor, options)
     except MemoryError:
         raise ResourceError(
-            f"{file.path}: not enough memory for {what} with a context of {options.capacity} tokens",
+            f"{file.path}: not enough memory for the target with a context of {options.capacity} tokens",
             hint="lower --ctx-size, or choose smaller cache types with -ctk and -ctv",
         ) from None
-
-
-def _draft_vocabulary(file: GGUFFile | None, specs: Sequence[DrafterSpec]) -> Tokenizer | None:
-    """The draft file's own tokenizer, for the checks of drafters that are whole models."""
-    if file is None or not any(spec.needs_draft_file for spec in specs) or "tokenizer.ggml.model" not in file.metadata:
-        return None
-    return Tokenizer.from_gguf(file)
-
-
-def _taps(specs: Sequence[DrafterSpec], draft_file: GGUFFile | None) -> tuple[int, ...]:
-    if draft_file is None:
-        return ()
-    return tuple(tap for spec in specs if spec.needs_draft_file for tap in spec.taps(draft_file))
-
-
-def _build(
-    spec: DrafterSpec,
-    inputs: DrafterInputs,
-    target: Model,
-    config: RunConfig,
-    options: ModelOptions,
-    report: Callable[[str], None],
-) -> Any:
-    if not spec.needs_draft_file:
-        return spec.build(replace(inputs, target=target))
-    assert config.draft is not None
-    assert inputs.draft_file is not None
-    report(f"loading {inputs.draft_file.path}")
-    draft_options = replace(
-        options,
-        capacity=options.capacity + spec.draft_length(config.speculation, inputs.draft_file) + 1,
-        type_k=QuantType.from_label(config.draft.type_k),
-        type_v=QuantType.from_label(config.draft.type_v),
-        taps=(),
-        nextn=False,
-    )
-    return spec.build(replace(inputs, target=target, executor=_executor(config.draft), options=draft_options))
-
-
-def _target_line(file: GGUFFile, executor: Executor, n_ctx: int) -> str:
-    quant = _quant(file)
-    return f"target: {file.path.name} ({file.architecture}, {quant}), context {n_ctx}; kernels: {executor.describe()}"
 
 
 def _quant(file: GGUFFile) -> str:

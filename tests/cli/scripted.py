@@ -12,6 +12,7 @@ from typing import Any
 from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.loop import TokenEvent
 from specli.engine.session import Session
+from specli.errors import IncompatibleError
 
 DRAFTER = "ngram-mod"
 INTERRUPT = "INTERRUPT"
@@ -88,6 +89,7 @@ class ScriptedResult:
 class ScriptedRun:
     config: RunConfig
     requests: list[RequestConfig]
+    changes: list[RunConfig]
     tokenizer: BytesTokenizer = field(default_factory=BytesTokenizer)
     has_template: bool = True
     prompt: str = ""
@@ -95,6 +97,12 @@ class ScriptedRun:
     @property
     def drafter_names(self) -> tuple[str, ...]:
         return self.config.speculation.types
+
+    def change_drafters(self, config: RunConfig) -> None:
+        self.changes.append(config)
+        if "draft-mtp" in config.speculation.types:
+            raise IncompatibleError("d.gguf: does not fit")
+        self.config = config
 
     def start_lines(self) -> list[str]:
         return [f"drafting: {','.join(self.config.speculation.types) or 'off'}"]
@@ -123,12 +131,14 @@ class ScriptedOpener:
 
     Attributes:
         configs: Settings of every engine opened.
+        changes: Settings of drafters put in place of others.
         requests: Requests of all of them.
         n_open: Engines open now.
     """
 
     configs: list[RunConfig] = field(default_factory=list)
     requests: list[RequestConfig] = field(default_factory=list)
+    changes: list[RunConfig] = field(default_factory=list)
     n_open: int = 0
 
     @contextmanager
@@ -137,6 +147,6 @@ class ScriptedOpener:
         self.n_open += 1
         report("loading")
         try:
-            yield ScriptedRun(config, self.requests)
+            yield ScriptedRun(config, self.requests, self.changes)
         finally:
             self.n_open -= 1

@@ -99,9 +99,10 @@ def test_save_and_load(talk: Talk, workdir: Path) -> None:
     assert "error: t.gguf: cannot be read as a conversation" in talk.err
 
 
-def test_spec_opens_a_new_engine_and_keeps_the_messages(talk: Talk, opener: ScriptedOpener) -> None:
+def test_spec_changes_drafters_on_the_same_engine_and_keeps_the_messages(talk: Talk, opener: ScriptedOpener) -> None:
     assert talk("one\n/spec ngram-mod\n/regen\n/spec frob\ntwo\n") == "one \none \ntwo \n"
-    assert [config.speculation.types for config in opener.configs] == [(), ("ngram-mod",)]
+    assert [config.speculation.types for config in opener.configs] == [()]
+    assert [config.speculation.types for config in opener.changes] == [("ngram-mod",)]
     assert 'error: error while handling argument "--spec-type": unknown speculative type: frob' not in talk.err
     assert 'error while handling argument "--spec-type": unknown speculative type: frob' in talk.err
 

@@ -1,0 +1,250 @@
+"""Which drafters run on a target: chosen, checked by metadata, built, and what the target must offer them.
+
+Checks come before weights: a `DrafterPlan` holds open files and passed checks, `DrafterSet` what was built of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
+from specli.drafters.base import Drafter
+from specli.drafters.chain import DrafterChain
+from specli.engine.config import ModelLoadConfig, RunConfig
+from specli.engine.verify import SyntheticRates, VerifyRule, lossless_rule, resolve_synthetic, synthetic_rule
+from specli.errors import IncompatibleError, UsageError
+from specli.gguf.file import GGUFFile
+from specli.gguf.quant import QuantType
+from specli.kernels import open_executor
+from specli.kernels.ops import Executor
+from specli.models.base import Model, ModelOptions
+from specli.tokenizer import Tokenizer
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TargetNeeds:
+    """What drafters ask of the target they run on.
+
+    Attributes:
+        max_draft: Longest draft, tokens.
+        taps: Boundaries whose hidden states they read.
+        reads_nextn: They read the state of MTP heads.
+    """
+
+    max_draft: int = 0
+    taps: tuple[int, ...] = ()
+    reads_nextn: bool = False
+
+    @classmethod
+    def union(cls, needs: Iterable[TargetNeeds]) -> TargetNeeds:
+        """What several sets of drafters ask together.
+
+        Raises:
+            UsageError: Two of them read different hidden states; only one such choice can be captured.
+        """
+        needs = list(needs)
+        taps = {need.taps for need in needs if need.taps}
+        if len(taps) > 1:
+            raise UsageError("drafters that read different hidden states cannot share a target")
+        return cls(
+            max((need.max_draft for need in needs), default=0),
+            next(iter(taps), ()),
+            any(need.reads_nextn for need in needs),
+        )
+
+    def covers(self, other: TargetNeeds) -> bool:
+        """Whether a target made for these needs serves the other ones, too."""
+        return (
+            self.max_draft >= other.max_draft
+            and other.taps in ((), self.taps)
+            and self.reads_nextn >= other.reads_nextn
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DrafterPlan:
+    """Drafters that were chosen and fit the target by metadata.
+
+    Attributes:
+        config: What asked for them.
+        specs: Their rows, in priority order.
+        lines: One line per drafter that says why it runs.
+        inputs: For their constructors; target, executor and options are still missing.
+    """
+
+    config: RunConfig
+    specs: tuple[DrafterSpec, ...]
+    lines: tuple[str, ...]
+    inputs: DrafterInputs
+
+    @property
+    def needs(self) -> TargetNeeds:
+        """What they ask of the target."""
+        file, speculation = self.inputs.draft_file, self.config.speculation
+        taps = (spec.taps(file) for spec in self.specs if spec.needs_draft_file and file is not None)
+        return TargetNeeds(
+            max((spec.draft_length(speculation, file) for spec in self.specs), default=0),
+            tuple(tap for of_spec in taps for tap in of_spec),
+            any(spec.reads_nextn for spec in self.specs),
+        )
+
+
+class DrafterSet:
+    """The drafters of one plan on a loaded target.
+
+    Args:
+        plan: What to build.
+        target: The target they read.
+        report: Takes a line of progress.
+
+    Attributes:
+        plan: As given.
+        chain: The drafters in priority order.
+        rule: How their drafts are verified.
+        synthetic: The rates of synthetic acceptance, if it is on.
+    """
+
+    def __init__(self, plan: DrafterPlan, target: Model, report: Report) -> None:
+        self.plan = plan
+        self._target = target
+        with ExitStack() as stack:
+            self.chain = DrafterChain([self._build(spec, report, stack) for spec in plan.specs])
+            end_ids = target_tokenizer(plan).eog_ids
+            self.rule: VerifyRule = lossless_rule(end_ids)
+            synth = plan.config.speculation.synth
+            self.synthetic: SyntheticRates | None = resolve_synthetic(synth, self.chain.max_draft, plan.needs.max_draft)
+            if self.synthetic is not None:
+                self.rule = synthetic_rule(self.synthetic, end_ids)
+            self._networks = stack.pop_all()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Types, in priority order."""
+        return tuple(spec.name for spec in self.plan.specs)
+
+    def renew(self) -> None:
+        """Tables start empty and counters at zero, as in a fresh process; what earlier requests taught is dropped.
+
+        Networks are kept: nothing of a request outlives it there.
+        """
+        drafters = [
+            spec.build(replace(self.plan.inputs, target=self._target)) if is_table(spec) else drafter
+            for spec, drafter in zip(self.plan.specs, self.chain.drafters, strict=True)
+        ]
+        self.chain = DrafterChain(drafters)
+
+    def close(self, *, keeps_files: bool = False) -> None:
+        """Releases the networks; tables write their files, unless `keeps_files`."""
+        if not keeps_files:
+            for spec, drafter in zip(self.plan.specs, self.chain.drafters, strict=True):
+                if is_table(spec):
+                    drafter.close()
+        self._networks.close()
+
+    def _build(self, spec: DrafterSpec, report: Report, networks: ExitStack) -> Drafter:
+        config, inputs = self.plan.config, self.plan.inputs
+        if is_table(spec):
+            return spec.build(replace(inputs, target=self._target))
+        assert config.draft is not None
+        assert inputs.draft_file is not None
+        report(f"loading {inputs.draft_file.path}")
+        target_options = self._target.options
+        options = ModelOptions(
+            capacity=target_options.capacity + spec.draft_length(config.speculation, inputs.draft_file) + 1,
+            type_k=QuantType.from_label(config.draft.type_k),
+            type_v=QuantType.from_label(config.draft.type_v),
+            max_tokens=target_options.max_tokens,
+            max_outputs=target_options.max_outputs,
+        )
+        executor = executor_of(config.draft)
+        drafter = spec.build(replace(inputs, target=self._target, executor=executor, options=options))
+        networks.enter_context(closing(drafter))
+        return drafter
+
+
+def is_table(spec: DrafterSpec) -> bool:
+    """Whether drafters of a row are tables of n-grams, made at no cost, and no networks."""
+    return spec.name.startswith("ngram-")
+
+
+def target_tokenizer(plan: DrafterPlan) -> Tokenizer:
+    """The tokenizer of the plan's target."""
+    vocabulary = plan.inputs.vocabulary
+    assert isinstance(vocabulary, Tokenizer)
+    return vocabulary
+
+
+def executor_of(config: ModelLoadConfig) -> Executor:
+    """What runs a model that is loaded so."""
+    return open_executor(config.device, kernels=config.kernels, threads=config.threads, exact=config.exact)
+
+
+def plan_drafters(
+    config: RunConfig, target_file: GGUFFile, tokenizer: Tokenizer, draft_file: GGUFFile | None
+) -> DrafterPlan:
+    """Chooses the drafters of a run and checks that they fit.
+
+    Raises:
+        SpecliError: They do not, or something is missing.
+    """
+    specs, lines = choose_drafters(config, draft_file)
+    inputs = DrafterInputs(
+        config=config.speculation,
+        target_file=target_file,
+        vocabulary=tokenizer,
+        draft_file=draft_file,
+        draft_vocabulary=_draft_vocabulary(draft_file, specs),
+    )
+    for spec in specs:
+        spec.check(inputs)
+    return DrafterPlan(config, tuple(specs), tuple(lines), inputs)
+
+
+def choose_drafters(config: RunConfig, draft_file: GGUFFile | None) -> tuple[list[DrafterSpec], list[str]]:
+    """The rows of `DRAFTERS` that run, in priority order, and one line per drafter that says why.
+
+    Without `--spec-type` the type is read off the draft file, as llama.cpp does, plain models and EAGLE-3 included.
+
+    Raises:
+        UsageError: A type needs a draft file and there is none.
+        IncompatibleError: The draft file is of no known kind.
+    """
+    types = config.speculation.types
+    if types == ("none",):
+        return [], ["drafting: off (--spec-type none)"]
+    why = "--spec-type"
+    if not types and draft_file is not None:
+        detected = detect_type(draft_file)
+        if detected is None:
+            raise IncompatibleError(
+                f"{draft_file.path}: architecture {draft_file.architecture} is no known kind of drafter",
+                hint=f"name one with --spec-type: {', '.join(DRAFTERS)}",
+            )
+        types, why = (detected,), "read off the draft file"
+    if not types:
+        return [], ["drafting: off (no --spec-type and no draft model)"]
+    unknown = next((name for name in types if name not in DRAFTERS), None)
+    if unknown is not None:
+        raise UsageError(f"speculative type {unknown} is not available, expected one of {', '.join(DRAFTERS)}")
+    specs = [spec for spec in DRAFTERS.values() if spec.name in types]
+    lines = []
+    for spec in specs:
+        if spec.needs_draft_file and draft_file is None:
+            raise UsageError(f"{spec.name} needs a draft model", hint="give one with -md FILE")
+        source = f", {draft_file.path}" if spec.needs_draft_file and draft_file is not None else ""
+        n_max = spec.draft_length(config.speculation, draft_file)
+        lines.append(f"drafting: {spec.name} ({why}{source}), up to {n_max} tokens: {spec.summary}")
+    if draft_file is not None and not any(spec.needs_draft_file for spec in specs):
+        lines.append(f"drafting: {draft_file.path} is not used, none of {', '.join(types)} reads a draft model")
+    return specs, lines
+
+
+def _draft_vocabulary(file: GGUFFile | None, specs: Sequence[DrafterSpec]) -> Tokenizer | None:
+    """The draft file's own tokenizer, for the checks of drafters that are whole models."""
+    if file is None or not any(spec.needs_draft_file for spec in specs) or "tokenizer.ggml.model" not in file.metadata:
+        return None
+    return Tokenizer.from_gguf(file)

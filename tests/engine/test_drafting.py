@@ -1,0 +1,138 @@
+"""Other drafters on the same target: weights are read once, state never crosses, failures leave the old ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specli.drafters.config import SpeculationConfig
+from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
+from specli.engine.drafting import TargetNeeds
+from specli.engine.load import Run, open_engine, open_target
+from specli.errors import SpecliError, UsageError
+from tests.support.runs import GREEDY, ONE_THREAD, speculation
+from tests.support.tiny_drafters import tiny_eagle3
+from tests.support.tiny_gguf import tiny_gguf
+
+PROMPT = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6]
+REQUEST = RequestConfig(n_predict=24, sampling=replace(GREEDY, ignore_eos=True))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    path = tiny_gguf(tmp_path / "t.gguf", "llama")
+    load = ModelLoadConfig(path, device="cpu", kernels="reference", threads=ONE_THREAD)
+    return RunConfig(load, speculation=SpeculationConfig(types=("none",)))
+
+
+@pytest.fixture
+def eagle3(tmp_path: Path, config: RunConfig) -> RunConfig:
+    draft = replace(config.target, path=tiny_eagle3(tmp_path / "e.gguf", follows_target=True))
+    return replace(config, draft=draft, speculation=speculation(["draft-eagle3"], 4))
+
+
+def tokens(run: Run, n_predict: int = 24) -> list[int]:
+    generation = run.generate(PROMPT, replace(REQUEST, n_predict=n_predict))
+    for _ in generation:
+        pass
+    return generation.tokens
+
+
+def test_drafters_change_without_reading_the_target_again(config: RunConfig) -> None:
+    reports: list[str] = []
+    ngram = replace(config, speculation=speculation(["ngram-simple"], 6))
+    with open_engine(ngram, reports.append) as run:
+        first = tokens(run)
+        run.change_drafters(config)
+        assert run.drafter_names == ()
+        assert tokens(run) == first
+        run.change_drafters(replace(config, speculation=speculation(["ngram-mod", "ngram-simple"], 6)))
+        assert run.drafter_names == ("ngram-simple", "ngram-mod")
+        assert tokens(run) == first
+        assert "ngram-mod" in "\n".join(run.start_lines())
+    assert len(reports) == 1
+
+
+def test_hidden_states_that_are_not_captured_make_the_target_load_again(config: RunConfig, eagle3: RunConfig) -> None:
+    reports: list[str] = []
+    with open_engine(config, reports.append) as run:
+        first = tokens(run)
+        run.change_drafters(eagle3)
+        assert tokens(run) == first
+        assert run.result().statistics.drafters[0].gen_tokens > 0
+        run.change_drafters(config)
+        assert tokens(run) == first
+    assert [line.rpartition("/")[2] for line in reports] == ["t.gguf", "t.gguf", "e.gguf"]
+
+
+def test_sets_side_by_side_take_turns(config: RunConfig, eagle3: RunConfig) -> None:
+    with open_target(config) as run:
+        plain, table, network = run.build(
+            [config, replace(config, speculation=speculation(["ngram-simple"], 6)), eagle3]
+        )
+        outcomes = []
+        for drafters in (plain, network, table, network, plain):
+            drafters.renew()
+            run.use(drafters)
+            outcomes.append((tokens(run), [(stats.name, stats.acc_tokens) for stats in drafters.chain.stats]))
+        assert len({tuple(found) for found, _ in outcomes}) == 1
+        assert outcomes[1] == outcomes[3]
+
+
+def test_renewed_table_has_forgotten_what_it_learnt(config: RunConfig) -> None:
+    with open_target(config) as run:
+        [mod] = run.build([replace(config, speculation=speculation(["ngram-mod"], 6))])
+        counts = []
+        for _ in range(2):
+            mod.renew()
+            run.use(mod)
+            tokens(run, 80)
+            counts.append(mod.chain.stats[0].gen_tokens)
+        tokens(run, 80)
+        assert counts[0] == counts[1]
+        assert mod.chain.stats[0].gen_tokens > 2 * counts[0]
+
+
+def test_drafters_that_do_not_fit_leave_the_old_ones_in_use(config: RunConfig, tmp_path: Path) -> None:
+    wide = replace(config.target, path=tiny_eagle3(tmp_path / "wide.gguf", target_width=128))
+    with open_engine(replace(config, speculation=speculation(["ngram-simple"], 6))) as run:
+        first = tokens(run)
+        for bad in (
+            replace(config, draft=wide, speculation=speculation(["draft-eagle3"], 4)),
+            replace(config, speculation=speculation(["draft-simple"], 4)),
+            replace(
+                config,
+                speculation=replace(
+                    speculation(["ngram-mod"], 4), synth=replace(config.speculation.synth, rates=(2.0,))
+                ),
+            ),
+        ):
+            with pytest.raises(SpecliError):
+                run.change_drafters(bad)
+            assert run.drafter_names == ("ngram-simple",)
+            assert tokens(run) == first
+
+
+def test_lookup_file_is_left_alone_when_asked(config: RunConfig, tmp_path: Path) -> None:
+    path = tmp_path / "lookup"
+    cache = replace(config, speculation=SpeculationConfig(types=("ngram-cache",), lookup_cache_dynamic=path))
+    with open_target(config) as run:
+        run.use(run.build([cache])[0])
+        tokens(run)
+        run.build([config], keeps_files=True)
+        assert not path.exists()
+        run.use(run.build([cache])[0])
+        tokens(run)
+    assert path.exists()
+
+
+def test_needs_add_up() -> None:
+    needs = [TargetNeeds(3, (1, 2)), TargetNeeds(48), TargetNeeds(0, (), True)]
+    union = TargetNeeds.union(needs)
+    assert union == TargetNeeds(48, (1, 2), True)
+    assert all(union.covers(need) for need in needs)
+    assert not TargetNeeds(48).covers(TargetNeeds(3, (1, 2)))
+    with pytest.raises(UsageError, match="read different hidden states"):
+        TargetNeeds.union([TargetNeeds(3, (1, 2)), TargetNeeds(3, (2,))])
