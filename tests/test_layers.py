@@ -11,12 +11,13 @@ PACKAGE = Path(__file__).parent.parent / "specli"
 
 # Package → packages it may import (design.md §3, style.md §2.1). Top-level modules are open to all.
 ALLOWED = {
-    "cli": {"engine", "convert", "drafters", "models", "kernels", "gguf", "tokenizer"},
+    "cli": {"demo", "engine", "convert", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "engine": {"drafters", "models", "kernels", "gguf", "tokenizer"},
     "drafters": {"models", "kernels", "gguf"},
     "models": {"kernels", "gguf"},
     "kernels": {"gguf"},
     "convert": {"gguf"},
+    "demo": {"convert"},
     "tokenizer": {"gguf"},
     "gguf": set(),
 }

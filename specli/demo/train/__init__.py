@@ -1,0 +1,1 @@
+"""How the demo models were made; `python -m specli.demo.train` runs it, nothing else imports it."""

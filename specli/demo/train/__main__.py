@@ -1,0 +1,212 @@
+"""Runs stages of the training: `python -m specli.demo.train STAGE… --work FOLDER`, in the order of STAGES.
+
+Every stage leaves its files in the work folder and goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from specli.demo.train import answers, block, eagle3, evaluate, export, simple, target, vocabulary
+from specli.demo.train.answers import Answer, Batch
+from specli.demo.train.corpus import END, END_OF_TURN, MASK, documents
+from specli.demo.train.fitting import Recipe, fit
+from specli.demo.train.network import Qwen3
+
+Network = TypeVar("Network", bound=nn.Module)
+
+N_KEPT = 2048
+"""Draft vocabulary of EAGLE-3."""
+BATCH_TOKENS = 2048
+RECIPES = {
+    "simple": Recipe(n_steps=700, warm_up=20),
+    "eagle3": Recipe(n_steps=500, matrix_rate=0.01, rate=1e-3, warm_up=20),
+    "dflash": Recipe(n_steps=700, matrix_rate=0.01, rate=1e-3, warm_up=20),
+    "dspark": Recipe(n_steps=600, matrix_rate=0.01, rate=2e-3, warm_up=20),
+}
+N_PRETRAINING = 300
+"""Steps of draft-simple on the corpus before it sees the answers."""
+BLOCKS = {"dflash": 8, "dspark": 7}
+"""Slots of a block; z-lab's first slot does not predict, so both draft seven tokens."""
+
+
+class Work:
+    """The work folder and what earlier stages left in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return Tokenizer.from_file(str(self.folder / "tokenizer" / "tokenizer.json"))
+
+    def load(self, network: Network, name: str) -> Network:
+        """Gives `network` the weights of a stage."""
+        state = torch.load(self.folder / name / "state.pt", weights_only=True)
+        network.load_state_dict(state["network"])
+        return network.eval()
+
+    def target(self) -> Qwen3:
+        """The trained target, frozen."""
+        return self.load(Qwen3(target.SHAPE), "target").requires_grad_(requires_grad=False)
+
+    def answers(self, name: str) -> list[Answer]:
+        """Training or held-out answers."""
+        return answers.load(self.folder / f"{name}.pt")
+
+    def eagle3(self, base: Qwen3) -> eagle3.Eagle3:
+        """An EAGLE-3 network with its draft vocabulary, untrained."""
+        written = [answer.tokens[answer.n_prompt :] for answer in self.answers("answers")]
+        return eagle3.Eagle3(base, eagle3.draft_vocabulary(written, N_KEPT, base.shape.n_tokens))
+
+    def block(self, base: Qwen3, name: str) -> block.BlockDrafter:
+        """A DFlash or DSpark network, untrained."""
+        mask = vocabulary.special_id(self.tokenizer(), MASK)
+        return block.BlockDrafter(base, mask, block=BLOCKS[name], is_dspark=name == "dspark")
+
+
+def make_tokenizer(work: Work) -> None:
+    """Learns the tokenizer from a part of the corpus."""
+    vocabulary.save(vocabulary.train(documents(1, 6_000, 0.5)), work.folder / "tokenizer")
+
+
+def make_target(work: Work) -> None:
+    """Trains the target."""
+    (work.folder / "target").mkdir(exist_ok=True)
+    target.train(work.tokenizer(), work.folder / "target")
+
+
+def make_answers(work: Work) -> None:
+    """Lets the target answer the training prompts and the held-out ones."""
+    base, tokenizer = work.target(), work.tokenizer()
+    for name, prompts in (("held_out", answers.held_out_prompts()), ("answers", answers.training_prompts())):
+        found = answers.answer_all(base, tokenizer, prompts)
+        answers.save(work.folder / f"{name}.pt", found)
+        print(name, len(found), "answers,", sum(len(a.tokens) - a.n_prompt for a in found), "tokens")
+        if name == "held_out":
+            print("chosen again:", evaluate.held_out_right(base, found))
+
+
+def train_drafter(
+    work: Work, name: str, network: nn.Module, base: Qwen3, loss: Callable[[Batch], tuple[Tensor, dict[str, float]]]
+) -> None:
+    """Trains a drafter on batches of answers."""
+    stream = answers.batches(base, work.answers("answers"), BATCH_TOKENS, seed=7)
+    fit(network, lambda _: loss(next(stream)), RECIPES[name], work.folder / name)
+
+
+def make_simple(work: Work) -> None:
+    """Trains draft-simple, first on the corpus, then on the answers."""
+    torch.manual_seed(11)
+    base, network = work.target(), Qwen3(simple.SHAPE)
+    rows = target.corpus_rows(work.tokenizer(), work.folder / "target").flip(0)
+
+    def corpus_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        return target.language_loss(network, rows[step * 4 : step * 4 + 4].long().view(-1, target.SHORT)), {}
+
+    pretraining = Recipe(n_steps=N_PRETRAINING)
+    fit(network, corpus_loss, pretraining, work.folder / "simple_corpus")
+    train_drafter(work, "simple", network, base, lambda batch: simple.loss(network, base, batch))
+
+
+def make_eagle3(work: Work) -> None:
+    """Trains EAGLE-3."""
+    torch.manual_seed(12)
+    base = work.target()
+    network = work.eagle3(base)
+    train_drafter(work, "eagle3", network, base, lambda batch: eagle3.loss(network, base, batch))
+
+
+def make_block(work: Work, name: str) -> None:
+    """Trains DFlash, or DSpark from DFlash."""
+    torch.manual_seed(13)
+    base, draw = work.target(), torch.Generator().manual_seed(14)
+    network = work.block(base, name)
+    if name == "dspark":
+        start = work.load(work.block(base, "dflash"), "dflash")
+        network.load_state_dict(start.state_dict(), strict=False)
+    train_drafter(work, name, network, base, lambda batch: block.loss(network, base, batch, draw))
+
+
+def make_report(work: Work) -> None:
+    """Prints the acceptance of every trained drafter on the held-out prompts."""
+    base, found = work.target(), work.answers("held_out")
+
+    def say(name: str, draft: evaluate.Draft) -> None:
+        print(f"{name}: {evaluate.report(evaluate.measure(base, found, draft))}", flush=True)
+
+    if (work.folder / "simple").exists():
+        small = work.load(Qwen3(simple.SHAPE), "simple")
+        say("draft-simple", lambda batch: (simple.drafts(small, batch.tokens[0], 4), None))
+    if (work.folder / "eagle3").exists():
+        head = work.load(work.eagle3(base), "eagle3")
+        say("draft-eagle3", lambda batch: (eagle3.drafts(head, batch.tokens[0], batch.features[0], 4), None))
+    for name in BLOCKS:
+        if (work.folder / name).exists():
+            body = work.load(work.block(base, name), name)
+            say(f"draft-{name}", partial(block.draft_batch, body))
+
+
+def make_files(work: Work) -> None:
+    """Writes Hugging Face directories under `hf` and GGUF files under `gguf`."""
+    base, tokenizer = work.target(), work.tokenizer()
+    ends = (vocabulary.special_id(tokenizer, END_OF_TURN), vocabulary.special_id(tokenizer, END))
+    hf, gguf = work.folder / "hf", work.folder / "gguf"
+    gguf.mkdir(exist_ok=True)
+    export.language_model(base, work.folder / "tokenizer", hf / "target", ends)
+    made = ["target"]
+    if (work.folder / "simple").exists():
+        small = work.load(Qwen3(simple.SHAPE), "simple")
+        export.language_model(small, work.folder / "tokenizer", hf / "simple", ends)
+        made.append("simple")
+    if (work.folder / "eagle3").exists():
+        export.eagle3(work.load(work.eagle3(base), "eagle3"), base.shape, hf / "eagle3")
+        made.append("eagle3")
+    for name in BLOCKS:
+        if (work.folder / name).exists():
+            export.block(work.load(work.block(base, name), name), base.shape, hf / name)
+            made.append(name)
+    for name in made:
+        for outtype in ("bf16", "q8_0"):
+            is_drafter = name not in ("target", "simple")
+            path = gguf / f"{name}-{outtype}.gguf"
+            size = export.to_gguf(hf / name, path, target=hf / "target" if is_drafter else None, outtype=outtype)
+            print(path.name, size)
+
+
+STAGES: dict[str, Callable[[Work], None]] = {
+    "tokenizer": make_tokenizer,
+    "target": make_target,
+    "answers": make_answers,
+    "simple": make_simple,
+    "eagle3": make_eagle3,
+    "dflash": lambda work: make_block(work, "dflash"),
+    "dspark": lambda work: make_block(work, "dspark"),
+    "report": make_report,
+    "files": make_files,
+}
+
+
+def main() -> None:
+    """Parses the command line and runs the stages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stages", nargs="+", choices=STAGES)
+    parser.add_argument("--work", type=Path, required=True, help="folder for everything the stages make")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    for stage in arguments.stages:
+        STAGES[stage](Work(arguments.work))
+
+
+if __name__ == "__main__":
+    main()

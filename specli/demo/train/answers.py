@@ -1,0 +1,175 @@
+"""What drafters learn from: the target's own greedy answers to prompts, and its features on them.
+
+A drafter has to foresee what the target says, not what the corpus says: where a story may go on in four ways, the
+target always takes the same one.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from specli.demo.train.corpus import END, END_OF_TURN, library_files, library_pieces, prompt
+from specli.demo.train.network import Cache, Qwen3
+from specli.demo.train.texts import GENERATORS, draw
+from specli.demo.train.vocabulary import special_id
+
+N_EXCHANGES, N_LIBRARY = 2200, 500
+"""Prompts of the generated kinds, and beginnings of library text."""
+N_HELD_OUT = 12
+"""Held-out prompts of each kind."""
+LONGEST, PROMPT_TOKENS = 160, 48
+"""Most tokens of an answer, and tokens of a library prompt."""
+TAPS = (2, 5, 7)
+"""Boundaries of the target that drafters look at."""
+
+
+@dataclass
+class Answer:
+    """One prompt with the target's greedy answer."""
+
+    kind: str
+    prompt: str
+    n_prompt: int
+    tokens: list[int]
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a prompt is kept for the evaluation: one in eight, by its checksum."""
+    return zlib.crc32(text.encode()) % 8 == 0
+
+
+def questions(seed: int, n: int) -> list[tuple[str, str]]:
+    """Kind and prompt of up to `n` different exchanges for training."""
+    rng = random.Random(seed)
+    found: dict[str, str] = {}
+    for _ in range(4 * n):
+        kind, (question, _) = draw(rng)
+        text = prompt(question)
+        if not is_held_out(text):
+            found.setdefault(text, kind)
+    return [(kind, text) for text, kind in list(found.items())[:n]]
+
+
+def library_starts(*, held_out: bool) -> list[str]:
+    """Beginnings of the library's longer pieces."""
+    starts = [piece[:400] for piece in library_pieces(library_files()) if len(piece) > 1000]
+    return [start for start in starts if is_held_out(start) is held_out]
+
+
+def held_out_prompts() -> list[tuple[str, str]]:
+    """Kind and prompt of the evaluation: N_HELD_OUT of each kind, which no drafter has seen answered."""
+    rng = random.Random(99)
+    chosen: list[tuple[str, str]] = []
+    for kind, generate in GENERATORS.items():
+        drawn = (prompt(generate(rng)[0]) for _ in range(5000))
+        different = dict.fromkeys(text for text in drawn if is_held_out(text))
+        chosen += [(kind, text) for text in list(different)[:N_HELD_OUT]]
+    return chosen + [("library", text) for text in rng.sample(library_starts(held_out=True), N_HELD_OUT)]
+
+
+def training_prompts() -> list[tuple[str, str]]:
+    """Kind and prompt of everything the target answers for training."""
+    starts = random.Random(32).sample(library_starts(held_out=False), N_LIBRARY)
+    return questions(31, N_EXCHANGES) + [("library", text) for text in starts]
+
+
+@torch.no_grad()
+def answer_all(target: Qwen3, tokenizer: Tokenizer, prompts: list[tuple[str, str]], batch: int = 128) -> list[Answer]:
+    """Greedy answers in the order of the prompts, grouped by kind so that a batch ends together."""
+    ends = {special_id(tokenizer, END), special_id(tokenizer, END_OF_TURN)}
+    encoded = [tokenizer.encode(text).ids for _, text in prompts]
+    encoded = [
+        ids[:PROMPT_TOKENS] if kind == "library" else ids for ids, (kind, _) in zip(encoded, prompts, strict=True)
+    ]
+    order = sorted(range(len(prompts)), key=lambda k: (prompts[k][0], len(encoded[k])))
+    answers: dict[int, Answer] = {}
+    for start in range(0, len(order), batch):
+        members = order[start : start + batch]
+        for k, tokens in zip(members, greedy(target, [encoded[k] for k in members], ends), strict=True):
+            answers[k] = Answer(prompts[k][0], prompts[k][1], len(encoded[k]), encoded[k] + tokens)
+    return [answers[k] for k in range(len(prompts))]
+
+
+def greedy(target: Qwen3, prompts: list[list[int]], ends: set[int], longest: int = LONGEST) -> list[list[int]]:
+    """The target's continuations, each with its end token if it came."""
+    width = max(map(len, prompts))
+    padding = torch.tensor([width - len(ids) for ids in prompts])
+    rows = torch.tensor([[0] * (width - len(ids)) + ids for ids in prompts])
+    cache = Cache(padding, width + longest)
+    outputs: list[list[int]] = [[] for _ in prompts]
+    running = set(range(len(prompts)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(longest):
+            hidden, _ = target(rows, cache)
+            chosen = target.logits(hidden[:, -1]).argmax(-1)
+            for k in tuple(running):
+                outputs[k].append(int(chosen[k]))
+                if outputs[k][-1] in ends:
+                    running.remove(k)
+            if not running:
+                break
+            rows = chosen[:, None]
+    return outputs
+
+
+def save(path: Path, answers: list[Answer]) -> None:
+    """Writes answers to one file."""
+    torch.save([vars(answer) for answer in answers], path)
+
+
+def load(path: Path) -> list[Answer]:
+    """Reads what `save` wrote."""
+    return [Answer(**fields) for fields in torch.load(path, weights_only=True)]
+
+
+@dataclass
+class Batch:
+    """Sequences of about one length, padded on the right.
+
+    Attributes:
+        tokens: `[B, S]` int64.
+        is_answer: `[B, S]` bool, tokens the target wrote.
+        features: `[B, S, len(TAPS) · E]`, the tapped boundaries.
+        hidden: `[B, S, E]`, the target's hidden state after its final norm.
+    """
+
+    tokens: Tensor
+    is_answer: Tensor
+    features: Tensor
+    hidden: Tensor
+
+
+@torch.no_grad()
+def with_features(target: Qwen3, answers: list[Answer]) -> Batch:
+    """Runs the target over a batch."""
+    width = max(len(answer.tokens) for answer in answers)
+    tokens = torch.zeros(len(answers), width, dtype=torch.int64)
+    is_answer = torch.zeros(len(answers), width, dtype=torch.bool)
+    for row, answer in enumerate(answers):
+        tokens[row, : len(answer.tokens)] = torch.tensor(answer.tokens)
+        is_answer[row, answer.n_prompt : len(answer.tokens)] = True
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden, features = target(tokens, taps=TAPS)
+    return Batch(tokens, is_answer, features.float(), hidden.float())
+
+
+def batches(target: Qwen3, answers: list[Answer], size_tokens: int, seed: int) -> Iterator[Batch]:
+    """Endless batches of about `size_tokens` tokens, in a new order each time through."""
+    rng = random.Random(seed)
+    groups: list[list[Answer]] = [[]]
+    for answer in sorted(answers, key=lambda a: len(a.tokens)):
+        if (len(groups[-1]) + 1) * len(answer.tokens) > size_tokens:
+            groups.append([])
+        groups[-1].append(answer)
+    while True:
+        rng.shuffle(groups)
+        for group in groups:
+            yield with_features(target, group)
