@@ -105,18 +105,18 @@ struct queries {
 INLINE void score_queries(const struct op *op, const struct queries *s, const int Q, int query, int base, int column) {
     vf even[4], odd[4];
     const float *q = s->q + (int64_t)query * s->size_k;
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < Q; i++) even[i] = odd[i] = vf_set(0);
-#pragma GCC unroll 1
+UNROLL(1)
     for (int d = 0; d < s->size_k; d += 2) {
         const vf k0 = vf_load(s->keys + d * TILE), k1 = vf_load(s->keys + (d + 1) * TILE);
-#pragma GCC unroll 4
+UNROLL(4)
         for (int i = 0; i < Q; i++) {
             even[i] = vf_fma(k0, vf_set(q[i * s->size_k + d]), even[i]);
             odd[i] = vf_fma(k1, vf_set(q[i * s->size_k + d + 1]), odd[i]);
         }
     }
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < Q; i++) {
         vf score = vf_mul(vf_add(even[i], odd[i]), vf_set(op->f[0]));
         if (op->f[1] > 0) score = vf_mul(vf_set(op->f[1]), vf_tanh(vf_div(score, vf_set(op->f[1]))));
@@ -130,15 +130,15 @@ INLINE void score_queries(const struct op *op, const struct queries *s, const in
 /* acc[0 … 16·V-1] += Σ_j p[j] · values[j], V vectors at a time. */
 INLINE void weigh_values(const int V, float *acc, const float *p, const float *values, int size, int first, int last) {
     vf sum[8];
-#pragma GCC unroll 8
+UNROLL(8)
     for (int v = 0; v < V; v++) sum[v] = vf_load(acc + v * LANES);
-#pragma GCC unroll 1
+UNROLL(1)
     for (int j = first; j < last; j++) {
         const vf weight = vf_set(p[j]);
-#pragma GCC unroll 8
+UNROLL(8)
         for (int v = 0; v < V; v++) sum[v] = vf_fma(weight, vf_load(values + (int64_t)j * size + v * LANES), sum[v]);
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int v = 0; v < V; v++) vf_store(acc + v * LANES, sum[v]);
 }
 

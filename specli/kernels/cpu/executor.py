@@ -26,11 +26,13 @@ from specli.kernels.threads import ThreadConfig
 
 # Types with a strip layout; the others are dequantised to F16 when taken.
 NATIVE_TYPES = frozenset(
-    QuantType.from_label(label)
-    for label in (
-        "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4"
-    ).split()
-)  # fmt: skip
+    {
+        *(QuantType.F32, QuantType.F16, QuantType.BF16),
+        *(QuantType.Q4_0, QuantType.Q4_1, QuantType.Q5_0, QuantType.Q5_1, QuantType.Q8_0),
+        *(QuantType.Q2_K, QuantType.Q3_K, QuantType.Q4_K, QuantType.Q5_K, QuantType.Q6_K),
+        *(QuantType.IQ4_NL, QuantType.IQ4_XS, QuantType.MXFP4),
+    }
+)
 _ALIGNMENT = 64
 
 
@@ -47,6 +49,7 @@ class NativeProgram(Program):
         self._before = (kernels, pool.handle, self._ops, len(recorder.ops), self._shared.data_ptr())
 
     def run(self, tokens: int, outputs: int = 0) -> None:
+        """Replays the operations in one native call."""
         self._run(*self._before, tokens, outputs, self._plain if tokens <= 1 else self._batch)
 
 

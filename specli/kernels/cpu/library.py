@@ -113,9 +113,8 @@ def native_library() -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
     found = (ctypes.c_int32 * 6)()
     library.specli_abi(found)
-    expected = [
-        ctypes.sizeof(Op), ctypes.sizeof(WeightStruct), len(CODES), ATTENTION_CHUNK, ATTENTION_SPLIT_ROWS, SCRATCH_BYTES,
-    ]  # fmt: skip
+    sizes = [ctypes.sizeof(Op), ctypes.sizeof(WeightStruct)]
+    expected = [*sizes, len(CODES), ATTENTION_CHUNK, ATTENTION_SPLIT_ROWS, SCRATCH_BYTES]
     if list(found) != expected:
         raise ResourceError(f"{path}: native CPU library is of another version ({list(found)}, expected {expected})")
     return library
@@ -134,8 +133,10 @@ def instruction_sets(library: ctypes.CDLL) -> dict[str, int]:
 
 
 class Pool:
-    """Native threads. Executors with the same placement share them, so that a draft model's threads do not spin against
-    its target's."""
+    """Native threads.
+
+    Executors with the same placement share a pool: a draft model's threads do not spin against its target's.
+    """
 
     def __init__(self, n_threads: int, config: ThreadConfig) -> None:
         self.library = native_library()

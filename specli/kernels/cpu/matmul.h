@@ -179,7 +179,7 @@ INLINE int largest(int type) {
 
 /* Vectors 4·half … 4·half+3 of a block as bytes (quant + offset). */
 INLINE void unpack(int type, const uint8_t *plane, int half, vb w[4]) {
-#pragma GCC unroll 4
+UNROLL(4)
     for (int i = 0; i < 4; i++) {
         switch (type) {
             case Q8_0: w[i] = vb_load(plane + 64 * (4 * half + i)); break;
@@ -234,6 +234,10 @@ INLINE struct scale block_scale(int type, const uint8_t *scales, const uint8_t *
 
 /* ---- quantised activations ------------------------------------------------------------------------------------------ */
 
+/* The processor's own prefetching stops at page ends and falls behind when eight rows share a block: a page ahead is 25 % faster on
+ * Sapphire Rapids, at 1 row and at 8. */
+#define PREFETCH_AHEAD 4096
+
 /* y[r] = strip · row r of one image group, R rows of a group of G. */
 INLINE void quantised_rows(int type, const int G, const int R, const struct weight *weight, const uint8_t *strip, const uint8_t *image, vf *y) {
     const struct format f = formats[type];
@@ -242,9 +246,9 @@ INLINE void quantised_rows(int type, const int G, const int R, const struct weig
     const uint8_t *heads = scales + (int64_t)n_blocks * f.scale_bytes;
     const int shift = DOT_OF_SIGNED && largest(type) == 255 ? -1 : offset_bits(type);
     vf total[IMAGE_GROUP];
-#pragma GCC unroll 8
+UNROLL(8)
     for (int r = 0; r < R; r++) total[r] = vf_set(0);
-#pragma GCC unroll 1
+UNROLL(1)
     for (int b = 0; b < n_blocks; b++) {
         const int32_t *ints = (const int32_t *)(const void *)(image + 32 * G);
         const float *floats = (const float *)(const void *)(image + 32 * G);
@@ -253,17 +257,18 @@ INLINE void quantised_rows(int type, const int G, const int R, const struct weig
         vi sum[IMAGE_GROUP];
         vf part[IMAGE_GROUP];
         vb w[4];
+        for (int line = 0; line < f.plane_bytes; line += 64) __builtin_prefetch(planes + PREFETCH_AHEAD + line);
         unpack(type, planes, 0, w);
         if (has_halves(type)) {
             const struct scale s1 = block_scale(type, scales, head, 1);
-#pragma GCC unroll 8
+UNROLL(8)
             for (int r = 0; r < R; r++) {
                 sum[r] = shift < 0 ? vi_zero() : vi_shift(vi_set(ints[IMAGE_MINUS_LO * G + r]), shift);
                 part[r] = vf_mul(vf_from_int(vi_dot(sum[r], w, (const int8_t *)image + 32 * r, largest(type))), s.d);
             }
             unpack(type, planes, 1, w);
             const vf d = half_vector(head);
-#pragma GCC unroll 8
+UNROLL(8)
             for (int r = 0; r < R; r++) {
                 sum[r] = shift < 0 ? vi_zero() : vi_shift(vi_set(ints[IMAGE_MINUS_HI * G + r]), shift);
                 part[r] = vf_fma(vf_from_int(vi_dot(sum[r], w, (const int8_t *)image + 32 * r + 16, largest(type))), s1.d, part[r]);
@@ -274,13 +279,13 @@ INLINE void quantised_rows(int type, const int G, const int R, const struct weig
                 }
             }
         } else {
-#pragma GCC unroll 8
+UNROLL(8)
             for (int r = 0; r < R; r++) {
                 sum[r] = shift < 0 ? vi_zero() : vi_shift(vi_set(ints[IMAGE_MINUS * G + r]), shift);
                 sum[r] = vi_dot(sum[r], w, (const int8_t *)image + 32 * r, largest(type));
             }
             unpack(type, planes, 1, w);
-#pragma GCC unroll 8
+UNROLL(8)
             for (int r = 0; r < R; r++) {
                 sum[r] = vi_dot(sum[r], w, (const int8_t *)image + 32 * r + 16, largest(type));
                 total[r] = vf_fma(vf_from_int(sum[r]), vf_mul(s.d, vf_set(floats[IMAGE_D * G + r])), total[r]);
@@ -291,20 +296,27 @@ INLINE void quantised_rows(int type, const int G, const int R, const struct weig
         scales += f.scale_bytes;
         image += 64 * G;
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int r = 0; r < R; r++) y[r] = total[r];
 }
 
-typedef void rows_function(const struct weight *weight, const uint8_t *strip, const uint8_t *image, vf *y);
+/* For 1, 2, 4 and 8 rows; where rows are not unrolled, one function takes their number. */
+typedef void rows_function(const struct weight *weight, const uint8_t *strip, const uint8_t *image, int n, vf *y);
 
 #define QUANT_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
-#define ROWS_FUNCTION(T, G, R)                                                                                             \
-    static void rows_##T##_##R(const struct weight *weight, const uint8_t *strip, const uint8_t *image, vf *y) { \
-        quantised_rows(T, G, R, weight, strip, image, y);                                                                  \
+#define ROWS_FUNCTION(T, G, R)                                                                                              \
+    static void rows_##T##_##R(const struct weight *weight, const uint8_t *strip, const uint8_t *image, int n, vf *y) { \
+        quantised_rows(T, G, UNROLLED || G == 1 ? R : n, weight, strip, image, y);                                          \
+        (void)n;                                                                                                            \
     }
+#if UNROLLED
 #define ROWS_FUNCTIONS(T) ROWS_FUNCTION(T, 1, 1) ROWS_FUNCTION(T, 8, 2) ROWS_FUNCTION(T, 8, 4) ROWS_FUNCTION(T, 8, 8)
-QUANT_TYPES(ROWS_FUNCTIONS)
 #define ROWS_ENTRY(T) [T] = {rows_##T##_1, rows_##T##_2, rows_##T##_4, rows_##T##_8},
+#else
+#define ROWS_FUNCTIONS(T) ROWS_FUNCTION(T, 1, 1) ROWS_FUNCTION(T, 8, 8)
+#define ROWS_ENTRY(T) [T] = {rows_##T##_1, rows_##T##_8, rows_##T##_8, rows_##T##_8},
+#endif
+QUANT_TYPES(ROWS_FUNCTIONS)
 static rows_function *const rows_functions[N_TYPES][4] = {QUANT_TYPES(ROWS_ENTRY)};
 
 /* ---- float activations ------------------------------------------------------------------------------------------------ */
@@ -323,7 +335,7 @@ INLINE void dequantise_block(int type, const struct weight *weight, const uint8_
         vb w[4];
         unpack(type, plane, half, w);
         for (int i = 0; i < 4; i++) {
-#pragma GCC unroll 4
+UNROLL(4)
             for (int c = 0; c < 4; c++) {
                 vf value = vf_mul(s.d, vf_sub(vb_float(w[i], c), offset));
                 out[16 * half + 4 * i + c] = has_minimum(type) ? vf_add(value, s.m) : value;
@@ -351,13 +363,13 @@ INLINE vf float_weights(int type, const uint8_t *strip, int64_t k) {
 /* y[r] = strip · x[r], even and odd inputs summed apart: the shorter chain of dependent additions doubles the speed of one row. */
 INLINE void float_rows(int type, const int R, const struct weight *weight, const uint8_t *strip, const float *const *x, vf *y) {
     vf even[IMAGE_GROUP], odd[IMAGE_GROUP];
-#pragma GCC unroll 8
+UNROLL(8)
     for (int r = 0; r < R; r++) even[r] = odd[r] = vf_set(0);
     int k = 0;
-#pragma GCC unroll 1
+UNROLL(1)
     for (; k + 1 < weight->n_in; k += 2) {
         const vf w0 = float_weights(type, strip, k), w1 = float_weights(type, strip, k + 1);
-#pragma GCC unroll 8
+UNROLL(8)
         for (int r = 0; r < R; r++) {
             even[r] = vf_fma(w0, vf_set(x[r][k]), even[r]);
             odd[r] = vf_fma(w1, vf_set(x[r][k + 1]), odd[r]);
@@ -365,29 +377,29 @@ INLINE void float_rows(int type, const int R, const struct weight *weight, const
     }
     if (k < weight->n_in) {
         const vf w0 = float_weights(type, strip, k);
-#pragma GCC unroll 8
+UNROLL(8)
         for (int r = 0; r < R; r++) even[r] = vf_fma(w0, vf_set(x[r][k]), even[r]);
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int r = 0; r < R; r++) y[r] = vf_add(even[r], odd[r]);
 }
 
 /* The same over dequantised blocks. */
 INLINE void exact_rows(const int R, const struct weight *weight, const uint8_t *strip, const float *const *x, vf *y) {
     vf even[IMAGE_GROUP], odd[IMAGE_GROUP], w[32];
-#pragma GCC unroll 8
+UNROLL(8)
     for (int r = 0; r < R; r++) even[r] = odd[r] = vf_set(0);
     for (int b = 0; b < weight->n_in / 32; b++) {
         dequantise_functions[weight->type](weight, strip, b, w);
         for (int k = 0; k < 32; k += 2) {
-#pragma GCC unroll 8
+UNROLL(8)
             for (int r = 0; r < R; r++) {
                 even[r] = vf_fma(w[k], vf_set(x[r][32 * b + k]), even[r]);
                 odd[r] = vf_fma(w[k + 1], vf_set(x[r][32 * b + k + 1]), odd[r]);
             }
         }
     }
-#pragma GCC unroll 8
+UNROLL(8)
     for (int r = 0; r < R; r++) y[r] = vf_add(even[r], odd[r]);
 }
 
@@ -421,7 +433,7 @@ static void multiply_strip(const struct op *op, const struct weight *weight, int
     const uint8_t *data = weight->data + strip * weight->strip_bytes;
     if (op->image && !is_float_type(weight->type)) {
         const uint8_t *image = op->image + (int64_t)first * (weight->n_in / 32) * 64;
-        rows_functions[weight->type][single ? 0 : size[n] ? size[n] : 1](weight, data, image, y);
+        rows_functions[weight->type][single ? 0 : size[n] ? size[n] : 1](weight, data, image, n, y);
         return;
     }
     const float *x[IMAGE_GROUP];

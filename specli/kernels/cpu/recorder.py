@@ -1,8 +1,9 @@
 """Turns a trace into the native library's list of operations (native.h).
 
-Operations are grouped into *steps*; threads wait for each other only between steps. A run of operations that treat every
-row by itself is one step, all products of one `linear` call are another. Products with quantised weights read an *image*
-of their input (int8 with a scale per 32 values); the recorder adds the operation that makes it, once per value of a buffer.
+Operations are grouped into *steps*; threads wait for each other only between steps. A run of operations that treat
+every row by itself is one step, all products of one `linear` call are another. Products with quantised weights read an
+*image* of their input (int8 with a scale per 32 values); the recorder adds the operation that makes it, once per value
+of a buffer.
 """
 
 # ruff: noqa: D102 - operations are documented where they are declared, in ops.py
@@ -134,9 +135,15 @@ class Recorder(Ops):
         return tensor.data_ptr()
 
     def _record(
-        self, name: str, extent: Extent, *, reads: Sequence[Buffer] = (), writes: Sequence[Buffer] = (), join: bool = False,
+        self,
+        name: str,
+        extent: Extent,
+        *,
+        reads: Sequence[Buffer] = (),
+        writes: Sequence[Buffer] = (),
+        join: bool = False,
         **fields: Any,
-    ) -> Op:  # fmt: skip
+    ) -> Op:
         """Appends an operation, in the current step if it may run there (`join`: it must).
 
         Args:
@@ -370,6 +377,12 @@ class Recorder(Ops):
 
     def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
         self._in_place("map_ids", out, ids, p=[self._address(table)])
+
+    def _missing(self, *_: Any, **__: Any) -> None:
+        raise UnsupportedError("experts and recurrent layers: not handled by the CPU kernels")
+
+    join = route = expert_gated_linear = expert_linear = weighted_sum = _missing
+    causal_convolve = decay = delta_scan = _missing
 
 
 assert 4 * (16 * 2 + 32 * 3) * _MAX_HEAD_SIZE + 32 * ATTENTION_CHUNK * 4 + 1024 <= SCRATCH_BYTES

@@ -14,6 +14,16 @@
 #define INLINE static inline __attribute__((always_inline, unused))
 #define LANES 16
 
+/* Small loops over rows become straight code, so that their accumulators stay in registers. Portable C has no such registers to fill. */
+#define PRAGMA(text) _Pragma(#text)
+#if defined(SIMD_AVX512) || defined(SIMD_AVX2) || defined(SIMD_NEON)
+#define UNROLLED 1
+#define UNROLL(n) PRAGMA(GCC unroll n)
+#else
+#define UNROLLED 0
+#define UNROLL(n) PRAGMA(GCC unroll 1)
+#endif
+
 #if defined(SIMD_AVX512)
 
 #include <immintrin.h>

@@ -16,7 +16,7 @@ def hardware_threads() -> int:
 
 
 def physical_cores(system: Path = _SYSTEM) -> int:
-    """Distinct cores among the CPUs this process may use; where the system does not tell, half of more than four CPUs."""
+    """Distinct cores among the CPUs this process may use; where the system is silent, half of more than four CPUs."""
     if hasattr(os, "sched_getaffinity"):
         files = [system / f"cpu{cpu}/topology/thread_siblings" for cpu in os.sched_getaffinity(0)]
         siblings = {file.read_text() for file in files if file.is_file()}
