@@ -1,0 +1,132 @@
+"""Draft networks a second time, in float64 NumPy straight from draft-models.md: the whole sequence at once, no cache.
+
+A network is a layer over pairs of token and state. Pairs of tokens that stand have states of the target; then the draft
+goes on with its own. `steps` gives the logits of every step of a draft, given what the draft says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from specli.gguf.file import GGUFFile
+from tests.support.oracle import run_oracle
+
+
+class DraftOracle(ABC):
+    """Attention over the pairs so far, one at a time.
+
+    Args:
+        file: The draft file.
+        prefix: Of the layer's tensors.
+        interleaved: Rotary pairing.
+    """
+
+    def __init__(self, file: GGUFFile, prefix: str, *, interleaved: bool) -> None:
+        self.file = file
+        self.prefix = prefix
+        self.interleaved = interleaved
+        self.eps = file.metadata.require(f"{file.architecture}.attention.layer_norm_rms_epsilon", "f32")
+        self.keys: list[np.ndarray] = []
+        self.values: list[np.ndarray] = []
+
+    @abstractmethod
+    def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
+        """`[V_d]` logits of len(draft) + 1 steps after the tokens `history + [last]`."""
+
+    def number(self, name: str) -> int:
+        return self.file.metadata.require(f"{self.file.architecture}.{name}", "u32")
+
+    def tensor(self, name: str, other: GGUFFile | None = None) -> np.ndarray:
+        return (other or self.file).tensors[name].dequantise().astype(np.float64)
+
+    def layer_tensor(self, name: str) -> np.ndarray:
+        return self.tensor(f"{self.prefix}{name}.weight")
+
+    def norm(self, x: np.ndarray, name: str) -> np.ndarray:
+        return rms(x, self.eps) * self.tensor(name)
+
+    def attend(self, x: np.ndarray, position: int, *, head_norms: bool = False) -> np.ndarray:
+        """Appends the pair's key and value; what its query collects, projected."""
+        size = self.number("attention.key_length")
+        q, k, v = (self.layer_tensor(f"attn_{part}") @ x for part in "qkv")
+        q, k, v = (part.reshape(-1, size) for part in (q, k, v))
+        if head_norms:
+            q, k = (rms(part, self.eps) * self.layer_tensor(f"attn_{n}_norm") for part, n in ((q, "q"), (k, "k")))
+        self.keys.append(self.rotate(k, position))
+        self.values.append(v)
+        q = self.rotate(q, position)
+        group = len(q) // len(k)
+        heads = []
+        for head, query in enumerate(q):
+            keys = np.stack([row[head // group] for row in self.keys])
+            scores = keys @ query / np.sqrt(size)
+            weights = np.exp(scores - scores.max())
+            heads.append(weights / weights.sum() @ np.stack([row[head // group] for row in self.values]))
+        return self.layer_tensor("attn_output") @ np.concatenate(heads)
+
+    def rotate(self, heads: np.ndarray, position: int) -> np.ndarray:
+        half = heads.shape[1] // 2
+        base = self.file.metadata.require(f"{self.file.architecture}.rope.freq_base", "f32")
+        angle = position * base ** (-np.arange(half) / half)
+        if "rope_freqs.weight" in self.file.tensors:
+            angle = angle / self.tensor("rope_freqs.weight")
+        a, b = (slice(0, None, 2), slice(1, None, 2)) if self.interleaved else (slice(None, half), slice(half, None))
+        out = np.empty_like(heads)
+        out[:, a] = heads[:, a] * np.cos(angle) - heads[:, b] * np.sin(angle)
+        out[:, b] = heads[:, a] * np.sin(angle) + heads[:, b] * np.cos(angle)
+        return out
+
+    def feed_forward(self, x: np.ndarray) -> np.ndarray:
+        gate = self.layer_tensor("ffn_gate") @ x
+        return self.layer_tensor("ffn_down") @ (gate / (1 + np.exp(-gate)) * (self.layer_tensor("ffn_up") @ x))
+
+
+class Eagle3Oracle(DraftOracle):
+    """EAGLE-3 (§2): the pair (t_{P+1}, g_P) lies at P."""
+
+    def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
+        super().__init__(file, "blk.0.", interleaved=True)
+        self.target = target
+        flag = file.metadata.require
+        self.norm_before_fc = flag("eagle3.norm_before_fc", "bool")
+        self.norm_before_residual = flag("eagle3.norm_before_residual", "bool")
+        self.taps = flag("eagle3.target_layers", "[i32]")
+        self.embeddings = self.own_or("token_embd.weight", "token_embd.weight")
+        self.head = self.own_or("output.weight", "output.weight", "token_embd.weight")
+
+    def own_or(self, name: str, *others: str) -> np.ndarray:
+        if name in self.file.tensors:
+            return self.tensor(name)
+        return self.tensor(next(other for other in others if other in self.target.tensors), self.target)
+
+    def fused(self, history: Sequence[int]) -> np.ndarray:
+        """g of every position, `[T, E]`."""
+        hidden = run_oracle(self.target, list(history)).hidden
+        joined = np.concatenate([hidden[tap] for tap in self.taps], axis=1)
+        if self.norm_before_fc:
+            joined = self.norm(joined, "enc.output_norm.weight")
+        return joined @ self.tensor("fc.weight").T
+
+    def pair(self, token: int, state: np.ndarray, position: int) -> np.ndarray:
+        """The residual stream after the layer."""
+        normed = self.norm(state, "blk.0.attn_norm_2.weight")
+        x = np.concatenate([self.norm(self.embeddings[token], "blk.0.attn_norm.weight"), normed])
+        out = (normed if self.norm_before_residual else state) + self.attend(x, position)
+        return out + self.feed_forward(self.norm(out, "blk.0.ffn_norm.weight"))
+
+    def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
+        self.keys, self.values = [], []
+        for position, (token, state) in enumerate(zip([*history[1:], last], self.fused(history), strict=True)):
+            out = self.pair(token, state, position)
+        logits = [self.head @ self.norm(out, "output_norm.weight")]
+        for position, token in enumerate(draft, len(history)):
+            out = self.pair(token, out, position)
+            logits.append(self.head @ self.norm(out, "output_norm.weight"))
+        return logits
+
+
+def rms(x: np.ndarray, eps: float) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
