@@ -38,6 +38,15 @@ class Activation(enum.IntEnum):
     SWIGLU_OAI = 2  # g' = min(g, 7), u' = clip(u, -7, 7); g'·σ(1.702·g')·(u' + 1)
 
 
+class Gating(enum.IntEnum):
+    """How router logits become probabilities (target-models.md §2.6); numbers as in `expert_gating_func`."""
+
+    SOFTMAX = 1  # over all experts
+    SIGMOID = 2
+    SOFTMAX_CHOSEN = 3  # the logits themselves, and at the end a softmax over the chosen ones
+    SQRT_SOFTPLUS = 4
+
+
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Fixed storage that operations read and write.
@@ -155,6 +164,69 @@ class AttentionSpec:
     window: int = 0
     softcap: float = 0.0
     sinks: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentLayer:
+    """What a gated delta net layer remembers, per slot, in rings over positions.
+
+    Nothing is overwritten until its ring comes round, so a sequence may be cut back by up to `n_states - 1` tokens and
+    goes on from there. Before position 0 everything counts as zero.
+
+    Attributes:
+        inputs: `[n_slots, n_inputs, width]` float32; what the convolution read at position p lies at p mod n_inputs.
+        states: `[n_slots, n_states, n_heads, S, S]` float32, axes (key, value); the state before position p lies at
+            p mod n_states.
+    """
+
+    inputs: torch.Tensor
+    states: torch.Tensor
+
+    @property
+    def n_inputs(self) -> int:
+        """Inputs kept."""
+        return self.inputs.shape[1]
+
+    @property
+    def n_states(self) -> int:
+        """States kept: the newest, and one per token that can be taken back."""
+        return self.states.shape[1]
+
+    @property
+    def n_heads(self) -> int:
+        """Value heads."""
+        return self.states.shape[2]
+
+    @property
+    def head_size(self) -> int:
+        """Elements of a key and of a value head, S."""
+        return self.states.shape[3]
+
+
+@dataclass(frozen=True, eq=False)
+class RoutingSpec:
+    """How experts are chosen and weighted (target-models.md §2.6).
+
+    Attributes:
+        gating: Logits to probabilities.
+        is_normalised: Weights are divided by their sum (at least `MIN_WEIGHT_SUM`).
+        scale: Factor on the weights after that.
+        n_groups: Groups of neighbouring experts; a group's score is the sum of its two best.
+        n_groups_used: Groups that experts are chosen from.
+        bias: `[n_expert]` float32 on the scores that choose, not on the weights; or None.
+        expert_scales: `[n_expert]` float32, factor on the weight of each expert at the very end; or None.
+    """
+
+    gating: Gating
+    is_normalised: bool
+    scale: float = 1.0
+    n_groups: int = 1
+    n_groups_used: int = 1
+    bias: torch.Tensor | None = None
+    expert_scales: torch.Tensor | None = None
+
+
+MIN_WEIGHT_SUM = 2.0**-14  # smallest normal half
 
 
 class Ops(ABC):
@@ -295,6 +367,86 @@ class Ops(ABC):
     def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
         """`out = table[ids]`, int32; `table` is `[n]` int32 (draft vocabulary → target ids)."""
 
+    @abstractmethod
+    def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
+        """`out = act(out, x)`: `out` is the gate, `x` the other factor."""
+
+    @abstractmethod
+    def route(self, weights: Buffer, experts: Buffer, logits: Buffer, spec: RoutingSpec) -> None:
+        """Chooses each row's experts by score, best first, lowest id first on ties.
+
+        `experts` is `[·, n_used]` int32, `weights` `[·, n_used]` float32, `logits` `[·, n_expert]`.
+        """
+
+    @abstractmethod
+    def expert_gated_linear(
+        self,
+        out: Buffer,
+        x: Buffer,
+        experts: Buffer,
+        gate: Weight,
+        up: Weight | None,
+        activation: Activation,
+        *,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+    ) -> None:
+        """`gated_linear` with the matrices of each chosen expert.
+
+        `out` is `[·, n_used·n_out]`: the results of a row's experts side by side, in the order of `experts`. `gate` and
+        `up` are stacks `(n_expert, n_out, n_in)`; up None: `gate` is `(2·n_expert, n_out, n_in)`, an expert's gate
+        before its up. Biases are `[n_expert, n_out]`.
+        """
+
+    @abstractmethod
+    def expert_linear(
+        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: torch.Tensor | None = None
+    ) -> None:
+        """`linear` with the matrix of each chosen expert on its own part of the row.
+
+        `x` is `[·, n_used·n_in]` and `out` `[·, n_used·n_out]`, side by side in the order of `experts`; `weight` is
+        `(n_expert, n_out, n_in)`, `bias` `[n_expert, n_out]`.
+        """
+
+    @abstractmethod
+    def weighted_sum(self, out: Buffer, x: Buffer, weights: Buffer, *, accumulate: bool = False) -> None:
+        """`out (+)= Σ_i weights[i] · x[i]` with n parts of x side by side, `weights` `[·, n]`; added in that order."""
+
+    @abstractmethod
+    def causal_convolve(
+        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: torch.Tensor
+    ) -> None:
+        """Causal depthwise convolution over time, then SiLU: `out_t[c] = silu(Σ_j kernel[c, j] · x_{t-K+1+j}[c])`.
+
+        `kernel` is `[width, K]` float32. Earlier inputs come from the layer, where those of these rows are written. The
+        rows of a slot follow each other in order of position, in this call and from call to call.
+        """
+
+    @abstractmethod
+    def decay(self, out: Buffer, rates: torch.Tensor) -> None:
+        """`out = exp(rates ⊙ ln(1 + e^out))`, `rates` `[width]` float32, negative: what a state keeps, 0 … 1."""
+
+    @abstractmethod
+    def delta_scan(
+        self,
+        out: Buffer,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        beta: Buffer,
+        decay: Buffer,
+        layer: RecurrentLayer,
+        positions: Buffer,
+        slots: Buffer,
+    ) -> None:
+        """The gated delta rule, row after row of a slot (target-models.md §3.8).
+
+        Per value head, with state M `(S, S)`: `M ← decay·M; d = beta·(v - Mᵀk); M ← M + k dᵀ; out = Mᵀq`. `v` and `out`
+        are `[·, n_heads·S]`, `beta` and `decay` `[·, n_heads]`; `q` and `k` have n_key_heads of S, value head j using
+        number j mod n_key_heads. Rows are ordered as for
+        `causal_convolve`.
+        """
+
 
 class Program(ABC):
     """A trace made ready to run."""
@@ -336,13 +488,27 @@ class Executor(ABC):
         return torch.from_numpy(tensor.dequantise().reshape(-1).copy()).to(self.device)
 
     def kv_layer(
-        self, n_slots: int, n_kv_heads: int, capacity: int, head_size_k: int, head_size_v: int,
-        type_k: QuantType, type_v: QuantType,
+        self,
+        n_slots: int,
+        n_kv_heads: int,
+        capacity: int,
+        head_size_k: int,
+        head_size_v: int,
+        type_k: QuantType,
+        type_v: QuantType,
     ) -> KVLayer:
         """An empty cache layer."""
         k = torch.zeros(n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k), dtype=torch.uint8)
         v = torch.zeros(n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v), dtype=torch.uint8)
         return KVLayer(k.to(self.device), v.to(self.device), type_k, type_v, head_size_k, head_size_v)
+
+    def recurrent_layer(
+        self, n_slots: int, n_states: int, n_inputs: int, width: int, n_heads: int, head_size: int
+    ) -> RecurrentLayer:
+        """An empty memory of a delta net layer."""
+        inputs = torch.zeros(n_slots, n_inputs, width, device=self.device)
+        states = torch.zeros(n_slots, n_states, n_heads, head_size, head_size, device=self.device)
+        return RecurrentLayer(inputs, states)
 
     def close(self) -> None:  # noqa: B027
         """Releases threads and native memory."""

@@ -19,15 +19,19 @@ import torch.nn.functional as F
 
 from specli.gguf.quant import QuantTensor, QuantType, dequantise, quantise
 from specli.kernels.ops import (
+    MIN_WEIGHT_SUM,
     Activation,
     AttentionSpec,
     Buffer,
     Executor,
     Extent,
+    Gating,
     KVLayer,
     Ops,
     Program,
+    RecurrentLayer,
     RopeTable,
+    RoutingSpec,
     Weight,
 )
 from specli.kernels.threads import ThreadConfig
@@ -42,10 +46,17 @@ _ACTIVATIONS: dict[Activation, Callable[[torch.Tensor, torch.Tensor], torch.Tens
     ),
 }
 
+_GATINGS: dict[Gating, Callable[[torch.Tensor], torch.Tensor]] = {
+    Gating.SOFTMAX: lambda logits: torch.softmax(logits, dim=0),
+    Gating.SIGMOID: torch.sigmoid,
+    Gating.SOFTMAX_CHOSEN: lambda logits: logits,
+    Gating.SQRT_SOFTPLUS: lambda logits: F.softplus(logits).sqrt(),
+}
+
 
 @dataclass(frozen=True, eq=False)
 class ReferenceWeight:
-    """A matrix or a stack of matrices, dequantised.
+    """A dequantised matrix.
 
     Attributes:
         name: GGUF tensor name.
@@ -63,9 +74,61 @@ class ReferenceWeight:
         return tuple(self.matrix.shape)
 
 
+@dataclass(frozen=True, eq=False)
+class ReferenceStack:
+    """The matrices of all experts, left as they are stored; each is dequantised when it is used.
+
+    Attributes:
+        tensor: `(n_expert, n_out, n_in)`.
+        device: Where the matrices are wanted.
+    """
+
+    tensor: QuantTensor
+    device: torch.device
+
+    @property
+    def name(self) -> str:
+        """GGUF tensor name."""
+        return self.tensor.name
+
+    @property
+    def type(self) -> QuantType:
+        """The quant type of the file."""
+        return self.tensor.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Torch order."""
+        return self.tensor.shape
+
+    def expert(self, index: int) -> torch.Tensor:
+        """`(n_out, n_in)` float32."""
+        return torch.from_numpy(self.tensor.dequantise(index, index + 1)[0]).to(self.device)
+
+
 def _matrix(weight: Weight) -> torch.Tensor:
-    assert isinstance(weight, ReferenceWeight), "a weight of another executor"
+    assert isinstance(weight, ReferenceWeight), "a weight of another executor, or a stack"
     return weight.matrix
+
+
+def _product(weight: Weight, expert: int, row: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """One expert's matrix times a row, plus its bias."""
+    assert isinstance(weight, ReferenceStack), "a weight of another executor, or no stack"
+    product = torch.mv(weight.expert(expert), row)
+    return product if bias is None else product + bias[expert]
+
+
+def _choice_scores(probabilities: torch.Tensor, spec: RoutingSpec) -> torch.Tensor:
+    """What the choice of experts goes by: biased, and -inf in groups that are out."""
+    scores = probabilities if spec.bias is None else probabilities + spec.bias
+    if spec.n_groups > 1:
+        groups = scores.view(spec.n_groups, -1)
+        group_scores = groups.topk(2, dim=1).values.sum(dim=1)
+        best = torch.sort(group_scores, descending=True, stable=True).indices[: spec.n_groups_used]
+        masked = torch.full_like(groups, -torch.inf)
+        masked[best] = groups[best]
+        scores = masked.view(-1)
+    return scores
 
 
 def _normalised(row: torch.Tensor, group: int, eps: float) -> torch.Tensor:
@@ -251,6 +314,107 @@ class ReferenceOps(Ops):
     def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
         self._live(out).copy_(table[self._live(ids).long()])
 
+    def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
+        for to, row in zip(self._live(out), self._live(x), strict=True):
+            to.copy_(_ACTIVATIONS[activation](to.clone(), row.clone()))
+
+    def route(self, weights: Buffer, experts: Buffer, logits: Buffer, spec: RoutingSpec) -> None:
+        for to, ids, row in zip(self._live(weights), self._live(experts), self._live(logits), strict=True):
+            probabilities = _GATINGS[spec.gating](row.clone())
+            scores = _choice_scores(probabilities, spec)
+            chosen = torch.sort(scores, descending=True, stable=True).indices[: experts.width]
+            values = probabilities[chosen]
+            if spec.gating == Gating.SOFTMAX_CHOSEN:
+                values = torch.softmax(values, dim=0)
+            if spec.is_normalised:
+                values = values / values.sum().clamp(min=MIN_WEIGHT_SUM)
+            values = values * spec.scale
+            if spec.expert_scales is not None:
+                values = values * spec.expert_scales[chosen]
+            to.copy_(values)
+            ids.copy_(chosen)
+
+    def expert_gated_linear(
+        self,
+        out: Buffer,
+        x: Buffer,
+        experts: Buffer,
+        gate: Weight,
+        up: Weight | None,
+        activation: Activation,
+        *,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+    ) -> None:
+        for to, strided, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
+            row = strided.clone()
+            for part, expert in zip(to.view(len(chosen), -1), chosen, strict=True):
+                if up is None:
+                    g, u = (_product(gate, 2 * expert + i, row, None) for i in range(2))
+                else:
+                    g, u = _product(gate, expert, row, gate_bias), _product(up, expert, row, up_bias)
+                part.copy_(_ACTIVATIONS[activation](g, u))
+
+    def expert_linear(
+        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: torch.Tensor | None = None
+    ) -> None:
+        for to, row, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
+            parts = zip(to.view(len(chosen), -1), row.view(len(chosen), -1), chosen, strict=True)
+            for result, part, expert in parts:
+                result.copy_(_product(weight, expert, part.clone(), bias))
+
+    def weighted_sum(self, out: Buffer, x: Buffer, weights: Buffer, *, accumulate: bool = False) -> None:
+        rows, factors = self._live(x), self._live(weights)
+        parts = rows.view(len(rows), weights.width, -1)
+        total = factors[:, :1] * parts[:, 0]
+        for i in range(1, weights.width):
+            total = total + factors[:, i : i + 1] * parts[:, i]
+        self._live(out).copy_(self._live(out) + total if accumulate else total)
+
+    def causal_convolve(
+        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: torch.Tensor
+    ) -> None:
+        length = kernel.shape[1]
+        at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
+        for to, row, (slot, position) in zip(self._live(out), self._live(x), at, strict=True):
+            ring = layer.inputs[slot]
+            ring[position % layer.n_inputs] = row
+            total = kernel[:, -1] * row
+            for back in range(1, min(length, position + 1)):
+                total = total + kernel[:, -1 - back] * ring[(position - back) % layer.n_inputs]
+            to.copy_(F.silu(total))
+
+    def decay(self, out: Buffer, rates: torch.Tensor) -> None:
+        for row in self._live(out):
+            row.copy_(torch.exp(rates * F.softplus(row.clone())))
+
+    def delta_scan(
+        self,
+        out: Buffer,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        beta: Buffer,
+        decay: Buffer,
+        layer: RecurrentLayer,
+        positions: Buffer,
+        slots: Buffer,
+    ) -> None:
+        size, n_heads = layer.head_size, layer.n_heads
+        at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
+        inputs = zip(*(self._live(buffer) for buffer in (out, q, k, v, beta, decay)), at, strict=True)
+        for to, query, key, value, strength, kept, (slot, position) in inputs:
+            ring = layer.states[slot]
+            before = ring[position % layer.n_states] if position else torch.zeros_like(ring[0])
+            n_repeats = n_heads * size // len(key)
+            keys = key.view(1, -1, size).expand(n_repeats, -1, -1).reshape(n_heads, 1, size)
+            queries = query.view(1, -1, size).expand(n_repeats, -1, -1).reshape(n_heads, 1, size)
+            state = before * kept.view(-1, 1, 1)  # [n_heads, S, S]
+            error = value.view(n_heads, 1, size) - torch.bmm(keys, state)
+            state = state + keys.transpose(1, 2) * (strength.view(-1, 1, 1) * error)
+            ring[(position + 1) % layer.n_states] = state
+            to.copy_(torch.bmm(queries, state).view(-1))
+
 
 class ReferenceProgram(Program):
     """A trace that is called anew in every run."""
@@ -289,7 +453,9 @@ class ReferenceExecutor(Executor):
         n_threads = threads.n_threads if threads is not None else None
         self._n_threads = n_threads if n_threads is not None and n_threads > 0 else None
 
-    def weight(self, tensor: QuantTensor) -> ReferenceWeight:
+    def weight(self, tensor: QuantTensor) -> ReferenceWeight | ReferenceStack:
+        if len(tensor.shape) == 3:
+            return ReferenceStack(tensor, self.device)
         return ReferenceWeight(tensor.name, tensor.type, torch.from_numpy(tensor.dequantise()).to(self.device))
 
     def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
