@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 # general.architecture -> module below specli.models, class
 ARCHITECTURES: dict[str, tuple[str, str]] = {
     "gemma3": ("gemma3", "Gemma3"),
+    "gemma4": ("gemma4", "Gemma4"),
+    "glm4moe": ("glm4moe", "Glm4MoE"),
+    "gpt-oss": ("gpt_oss", "GptOss"),
     "llama": ("llama", "Llama"),
     "qwen2": ("qwen2", "Qwen2"),
     "qwen3": ("qwen3", "Qwen3"),
+    "qwen35": ("qwen35", "Qwen35"),
+    "qwen35moe": ("qwen35", "Qwen35MoE"),
+    "qwen3moe": ("qwen3", "Qwen3MoE"),
 }
 DRAFT_ARCHITECTURES = frozenset({"dflash", "eagle3", "gemma4-assistant"})
 

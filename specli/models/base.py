@@ -39,6 +39,7 @@ class ModelOptions:
         nextn: Capture the hidden state that MTP heads read.
         max_tokens: Most tokens per forward.
         max_outputs: Most rows with logits per forward.
+        max_rewind: Most tokens that recurrent layers can take back; each costs them the size of a state.
     """
 
     capacity: int
@@ -49,6 +50,7 @@ class ModelOptions:
     nextn: bool = False
     max_tokens: int = 128
     max_outputs: int = 128
+    max_rewind: int = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,7 @@ class Model(ABC):
         tensors = Tensors(file)
         embedding = (config.n_vocab, config.n_embd)
         self._token_embd = tensors.matrix("token_embd.weight", embedding)
+        self.claim(tensors)
         self._layers = [self.layer(tensors, index) for index in range(config.n_layers)]
         self._output_norm = RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
         self._output = tensors.matrix("output.weight", embedding, "optional") or self._token_embd  # absent: tied
@@ -116,6 +119,7 @@ class Model(ABC):
             capacity=options.capacity,
             type_k=options.type_k,
             type_v=options.type_v,
+            max_rewind=options.max_rewind,
         )
         tensors.load(executor)
         self._ropes = self._rope_tables(value_of(rope_factors))
@@ -130,6 +134,12 @@ class Model(ABC):
     @abstractmethod
     def layer(self, tensors: Tensors, index: int) -> Layer:
         """Claims the tensors of layer `index` and puts the layer together."""
+
+    def claim(self, tensors: Tensors) -> None:  # noqa: B027
+        """Claims what the family has besides embedding, layers and head."""
+
+    def trace_embedded(self, ops: Ops) -> None:  # noqa: B027
+        """What the family does with the embedded rows before the first layer."""
 
     @property
     def token_embd(self) -> Weight:
@@ -219,6 +229,7 @@ class Model(ABC):
 
     def _trace(self, ops: Ops) -> None:
         ops.embed(self._x, self._token_embd.value, self._tokens, scale=self.config.embedding_scale)
+        self.trace_embedded(ops)
         for index, layer in enumerate(self._layers):
             self._tap(ops, index)
             layer.trace(ops, self._x, self._rows, self.cache.layers[index], self._ropes[index])

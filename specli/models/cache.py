@@ -1,7 +1,10 @@
-"""Keys and values of the tokens a model has seen, per slot (target-models.md §5).
+"""What a model remembers of the tokens it has seen, per slot (target-models.md §5).
 
 The cell of a token is its position in its slot. A forward writes cells; nothing is ever moved or cleared: a cell counts
 only while its position is below the slot's length, so cutting a sequence short costs nothing.
+
+Recurrent layers keep a state per token, in a ring: their sequences can be cut back by as many tokens as the ring has
+room for, likewise at no cost, or to nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ import numpy.typing as npt
 
 from specli.errors import IncompatibleError
 from specli.gguf.quant import QuantType
-from specli.kernels.ops import Executor, KVLayer
-from specli.models.config import LayerConfig
+from specli.kernels.ops import Executor, KVLayer, RecurrentLayer
+from specli.models.config import DeltaConfig, LayerConfig
 
 CACHE_TYPES = (
     QuantType.F32,
@@ -36,14 +39,33 @@ class CacheLayer:
     """One layer's storage and how its rows are turned before they are quantised (target-models.md §5.2).
 
     Attributes:
-        kv: Keys and values.
+        storage: Keys and values, or the states of a recurrent layer.
         rotation_k: Block size of the Hadamard rotation of queries and keys; 0 = none.
         rotation_v: The same for values and for the attention output.
     """
 
-    kv: KVLayer
+    storage: KVLayer | RecurrentLayer
     rotation_k: int = 0
     rotation_v: int = 0
+
+    @property
+    def kv(self) -> KVLayer:
+        """Keys and values; the layer is known to have them."""
+        assert isinstance(self.storage, KVLayer), "the layer has no attention"
+        return self.storage
+
+    @property
+    def recurrent(self) -> RecurrentLayer:
+        """States; the layer is known to have them."""
+        assert isinstance(self.storage, RecurrentLayer), "the layer is not recurrent"
+        return self.storage
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storage."""
+        if isinstance(self.storage, KVLayer):
+            return self.storage.k.nbytes + self.storage.v.nbytes
+        return self.storage.inputs.nbytes + self.storage.states.nbytes
 
 
 class KVCache:
@@ -51,11 +73,12 @@ class KVCache:
 
     Args:
         executor: Allocates the storage.
-        layers: Sizes, one record per layer that has a cache.
+        layers: Sizes, one record per layer. Layers that read an earlier one's keys and values share its storage.
         n_slots: Sequences.
         capacity: Cells per slot.
         type_k: Storage of keys, one of `CACHE_TYPES`.
         type_v: Storage of values.
+        max_rewind: Tokens that `truncate` can take back from recurrent layers.
 
     Attributes:
         layers: One `CacheLayer` per record.
@@ -75,12 +98,14 @@ class KVCache:
         capacity: int,
         type_k: QuantType,
         type_v: QuantType,
+        max_rewind: int = 0,
     ) -> None:
         for type in (type_k, type_v):
             if type not in CACHE_TYPES:
                 known = ", ".join(t.label for t in CACHE_TYPES)
                 raise IncompatibleError(f"cache type {type.label} does not exist, expected one of {known}")
-        for layer in layers:
+        attention = [layer for layer in layers if layer.delta is None]
+        for layer in attention:
             for size, type in ((layer.head_size_k, type_k), (layer.head_size_v, type_v)):
                 if size % type.block_size:
                     raise IncompatibleError(
@@ -88,36 +113,56 @@ class KVCache:
                     )
         self.n_slots = n_slots
         self.capacity = capacity
-        self.layers = [
-            CacheLayer(
-                executor.kv_layer(
+        self.layers: list[CacheLayer] = []
+        for layer in layers:
+            if layer.kv_source is not None:
+                self.layers.append(self.layers[layer.kv_source])
+            elif layer.delta is not None:
+                self.layers.append(CacheLayer(_recurrent_layer(executor, layer.delta, n_slots, max_rewind)))
+            else:
+                kv = executor.kv_layer(
                     n_slots, layer.n_kv_heads, capacity, layer.head_size_k, layer.head_size_v, type_k, type_v
-                ),
-                rotation_k=_rotation_k(layer, layers) if type_k.block_size > 1 else 0,
-                rotation_v=_ROTATION if type_v.block_size > 1 and layer.head_size_v % _ROTATION == 0 else 0,
-            )
-            for layer in layers
-        ]
+                )
+                rotation_k = _rotation_k(layer, attention) if type_k.block_size > 1 else 0
+                rotation_v = _ROTATION if type_v.block_size > 1 and layer.head_size_v % _ROTATION == 0 else 0
+                self.layers.append(CacheLayer(kv, rotation_k, rotation_v))
         self._lengths = [0] * n_slots
+        self._max_rewind = max_rewind if len(attention) < len(layers) else capacity
+        self._oldest = [0] * n_slots  # lowest position that recurrent layers can go on from, besides 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values."""
-        return sum(layer.kv.k.nbytes + layer.kv.v.nbytes for layer in self.layers)
+        """Bytes of all layers."""
+        return sum({id(layer): layer.nbytes for layer in self.layers}.values())
 
     def length(self, slot: int = 0) -> int:
         """Tokens of the slot's sequence."""
         return self._lengths[slot]
 
+    def can_truncate(self, slot: int, length: int) -> bool:
+        """Whether `truncate` can cut the slot to `length`: yes, unless recurrent layers have forgotten so far back."""
+        return length == 0 or length >= self._oldest[slot]
+
     def truncate(self, slot: int, length: int) -> None:
-        """Forgets the slot's tokens from position `length` on."""
+        """Forgets the slot's tokens from position `length` on; `can_truncate` says where that is possible."""
         assert 0 <= length <= self._lengths[slot], f"cannot cut {self._lengths[slot]} tokens to {length}"
+        assert self.can_truncate(slot, length), f"states before position {self._oldest[slot]} are gone"
         self._lengths[slot] = length
+        self._oldest[slot] = min(self._oldest[slot], length)
 
     def written(self, positions: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
         """Notes that a forward wrote the cells `(slots[t], positions[t])`."""
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
             self._lengths[slot] = max(self._lengths[slot], position + 1)
+            self._oldest[slot] = max(self._oldest[slot], position + 1 - self._max_rewind)
+
+
+def _recurrent_layer(executor: Executor, delta: DeltaConfig, n_slots: int, max_rewind: int) -> RecurrentLayer:
+    """Room for a state before each token that may be taken back and one after the last; for inputs likewise."""
+    n_inputs = max_rewind + delta.n_taps
+    return executor.recurrent_layer(
+        n_slots, 1 + max_rewind, n_inputs, delta.width, n_heads=delta.n_heads, head_size=delta.head_size
+    )
 
 
 def _rotation_k(layer: LayerConfig, layers: Sequence[LayerConfig]) -> int:

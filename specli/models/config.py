@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
-from specli.kernels.ops import Activation
+from specli.kernels.ops import Activation, Gating
 
 MAX_LAYERS = 512
+MAX_EXPERTS = 1024
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 
 
@@ -44,6 +45,60 @@ class RopeConfig:
 
 
 @dataclass(frozen=True)
+class ExpertConfig:
+    """A layer's mixture of experts (target-models.md §2.6).
+
+    Attributes:
+        n_experts: Experts to choose from.
+        n_used: Experts per token.
+        n_ff: Inner width of an expert.
+        gating: Router logits to probabilities.
+        is_normalised: The weights of the chosen experts are divided by their sum.
+        scale: Factor on the weights.
+        n_groups: Groups of experts.
+        n_groups_used: Groups that experts are chosen from.
+        n_ff_shared: Inner width of the shared expert; 0 = there is none.
+    """
+
+    n_experts: int
+    n_used: int
+    n_ff: int
+    gating: Gating
+    is_normalised: bool
+    scale: float = 1.0
+    n_groups: int = 1
+    n_groups_used: int = 1
+    n_ff_shared: int = 0
+
+
+@dataclass(frozen=True)
+class DeltaConfig:
+    """A gated delta net in place of attention (target-models.md §3.8).
+
+    Attributes:
+        n_taps: Length of the convolution, tokens.
+        n_key_heads: Query and key heads, H_k.
+        n_heads: Value heads, H_v.
+        head_size: Elements of a head, S.
+    """
+
+    n_taps: int
+    n_key_heads: int
+    n_heads: int
+    head_size: int
+
+    @property
+    def width(self) -> int:
+        """Channels of the convolution: queries, keys, values."""
+        return (2 * self.n_key_heads + self.n_heads) * self.head_size
+
+    @property
+    def n_values(self) -> int:
+        """Elements of all value heads."""
+        return self.n_heads * self.head_size
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """Sizes of one transformer layer.
 
@@ -56,6 +111,9 @@ class LayerConfig:
         rope: Its rotary angles.
         attention_scale: Factor on q·k.
         window: Sliding window in positions, the token itself included; 0 = sees everything.
+        kv_source: The earlier layer whose keys and values it reads, having none itself; None = its own.
+        experts: Its mixture of experts; None = dense.
+        delta: Its delta net, instead of attention; None = attention.
     """
 
     n_heads: int
@@ -66,6 +124,9 @@ class LayerConfig:
     rope: RopeConfig
     attention_scale: float
     window: int = 0
+    kv_source: int | None = None
+    experts: ExpertConfig | None = None
+    delta: DeltaConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +147,7 @@ class ModelConfig:
         logit_softcap: c·tanh(l/c) on the logits when c > 0.
         nextn_is_normed: The hidden state for MTP heads is taken after `output_norm` (gpt-oss: before).
         n_experts: Experts per layer, 0 = dense.
+        n_layer_input: Numbers that each layer gets of a token besides the residual stream (gemma4); 0 = none.
         is_causal: A token sees only positions up to its own.
     """
 
@@ -102,6 +164,7 @@ class ModelConfig:
     logit_softcap: float = 0.0
     nextn_is_normed: bool = True
     n_experts: int = 0
+    n_layer_input: int = 0
     is_causal: bool = True
 
     @classmethod
@@ -216,6 +279,57 @@ class Keys:
             period = self.integer(name, default)
             flags = [period == 0 or i % period < period - 1 for i in range(n_blocks)]
         return tuple(flag and i < n_layers for i, flag in enumerate(flags))
+
+    def experts(
+        self,
+        n_blocks: int,
+        *,
+        gating: Gating,
+        is_normalised: bool,
+        scale: float = 1.0,
+        width: str = "expert_feed_forward_length",
+        default_width: int | None = None,
+        n_ff_shared: int = 0,
+    ) -> tuple[ExpertConfig, ...]:
+        """The mixture of experts of every block, from the keys that architectures share.
+
+        Args:
+            n_blocks: Blocks.
+            gating: The family's.
+            is_normalised: The family's.
+            scale: The family's; 0 counts as 1, as upstream has it.
+            width: Key of an expert's inner width.
+            default_width: Inner width without that key; None = the key is required.
+            n_ff_shared: Inner width of a shared expert.
+        """
+        n_experts = self.count("expert_count", maximum=MAX_EXPERTS)
+        used = self.per_layer("expert_used_count", n_blocks, 0)
+        if default_width is None and self.full(width) not in self._metadata:
+            raise self.error(width, "missing", "the inner width of an expert")
+        widths = self.per_layer(width, n_blocks, default_width or 0)
+        n_groups = self.integer("expert_group_count", 0) or 1
+        n_groups_used = self.integer("expert_group_used_count", 0) or 1
+        if n_experts % n_groups or not n_groups_used <= n_groups:
+            raise self.error("expert_group_count", n_groups, f"a divisor of {n_experts}, at least {n_groups_used}")
+        for n_used, n_ff in zip(used, widths, strict=True):
+            if not 1 <= n_used <= n_experts // n_groups * n_groups_used:
+                raise self.error("expert_used_count", n_used, f"1 to {n_experts // n_groups * n_groups_used}")
+            if n_ff < 1:
+                raise self.error(width, n_ff, "at least 1")
+        return tuple(
+            ExpertConfig(
+                n_experts=n_experts,
+                n_used=n_used,
+                n_ff=n_ff,
+                gating=gating,
+                is_normalised=is_normalised,
+                scale=scale or 1.0,
+                n_groups=n_groups,
+                n_groups_used=n_groups_used,
+                n_ff_shared=n_ff_shared,
+            )
+            for n_used, n_ff in zip(used, widths, strict=True)
+        )
 
     def n_vocab(self) -> int:
         """Length of the token list; a file without one must say `vocab_size`."""

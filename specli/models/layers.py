@@ -9,13 +9,17 @@ Tensor names are GGUF's; shapes in comments are torch order, T rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
+import torch
+
+from specli.gguf.quant import QuantTensor
 from specli.kernels.ops import Activation, AttentionSpec, Buffer, Executor, Extent, Ops, RopeTable
 from specli.models.cache import CacheLayer
 from specli.models.config import LayerConfig
-from specli.models.tensors import Need, Scalar, Tensors, Vector, value_of
+from specli.models.tensors import Need, Scalar, Tensors, Vector, keep, value_of
 
 
 class Scratch:
@@ -33,11 +37,12 @@ class Scratch:
         self._extent = extent
         self._buffers: dict[tuple[str, int], Buffer] = {}
 
-    def buffer(self, name: str, width: int) -> Buffer:
+    def buffer(self, name: str, width: int, *, is_int: bool = False) -> Buffer:
         """The buffer of this name and width, allocated when first asked for; its contents do not last."""
         key = name, width
         if key not in self._buffers:
-            self._buffers[key] = self._executor.buffer(self._rows, width, self._extent)
+            dtype = torch.int32 if is_int else torch.float32
+            self._buffers[key] = self._executor.buffer(self._rows, width, self._extent, dtype)
         return self._buffers[key]
 
 
@@ -124,8 +129,10 @@ class Attention:
         output_bias: Whether the output projection has one.
         values: "optional" lets a layer without `attn_v` take its raw key projection as values.
         norm_values: RMS norm without weight on each value head; implied for values taken from keys.
+        is_gated: `attn_q` has a gate beside each query head; what heads give is multiplied by σ(gate).
 
-    A file may carry `attn_qkv` [q+k+v, n_in] in place of the three projections, biases fused or not.
+    A layer whose `kv_source` is another one has queries only, and ignores what else the file has. A file may carry
+    `attn_qkv` [q+k+v, n_in] in place of the three projections, biases fused or not.
     """
 
     def __init__(
@@ -143,23 +150,35 @@ class Attention:
         output_bias: Need = "optional",
         values: Need = "required",
         norm_values: bool = False,
+        is_gated: bool = False,
     ) -> None:
+        assert not is_gated or config.head_size_k == config.head_size_v, "a gate is as wide as the head's values"
         self._config = config
         self._eps = eps
+        self._is_gated = is_gated
+        self._has_keys = config.kv_source is None
         widths = {
-            "attn_q": config.n_heads * config.head_size_k,
+            "attn_q": config.n_heads * config.head_size_k * (1 + is_gated),
             "attn_k": config.n_kv_heads * config.head_size_k,
             "attn_v": config.n_kv_heads * config.head_size_v,
         }
         self._widths = tuple(widths.values())
         n_in = n_embd if n_in is None else n_in
         n_fused = sum(self._widths)
-        self._is_fused = f"{prefix}attn_qkv.weight" in tensors
+        self._is_fused = not is_gated and self._has_keys and f"{prefix}attn_qkv.weight" in tensors
         self._values_from_keys = values == "optional" and not self._is_fused and f"{prefix}attn_v.weight" not in tensors
-        if self._values_from_keys:
+        if not self._has_keys:
+            tensors.skip(f"{prefix}attn_k")
+            del widths["attn_k"]
+        if not self._has_keys or self._values_from_keys:
+            tensors.skip(f"{prefix}attn_v")
             del widths["attn_v"]
+        changes = {"attn_q": partial(_gates_last, n_heads=config.n_heads)} if is_gated else {}
         projections = {"attn_qkv": n_fused} if self._is_fused else widths
-        self._projections = [tensors.matrix(f"{prefix}{name}.weight", (n, n_in)) for name, n in projections.items()]
+        self._projections = [
+            tensors.matrix(f"{prefix}{name}.weight", (n, n_in), change=changes.get(name, keep))
+            for name, n in projections.items()
+        ]
         self._fused_bias = tensors.vector(
             f"{prefix}attn_qkv.bias", n_fused, "optional" if self._is_fused and biases != "no" else "no"
         )
@@ -168,7 +187,8 @@ class Attention:
         self._norm_values = norm_values or self._values_from_keys
         head_size = config.head_size_k
         self.attn_q_norm = RMSNorm.claim(tensors, f"{prefix}attn_q_norm.weight", head_size, head_norms, eps=eps)
-        self.attn_k_norm = RMSNorm.claim(tensors, f"{prefix}attn_k_norm.weight", head_size, head_norms, eps=eps)
+        key_norm = head_norms if self._has_keys else "no"
+        self.attn_k_norm = RMSNorm.claim(tensors, f"{prefix}attn_k_norm.weight", head_size, key_norm, eps=eps)
         self.attn_sinks = tensors.vector(f"{prefix}attn_sinks.weight", config.n_heads, sinks)
         n_heads_out = config.n_heads * config.head_size_v
         self.attn_output = tensors.matrix(f"{prefix}attn_output.weight", (n_embd, n_heads_out))
@@ -197,6 +217,10 @@ class Attention:
         ops.attention(attended, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends)
         if cache.rotation_v:
             ops.rotate(attended, block=cache.rotation_v)
+        if self._is_gated:
+            gate = self._buffer(rows).columns(attended.width, 2 * attended.width)
+            ops.sigmoid(gate)
+            ops.multiply(attended, gate)
         bias = value_of(self.attn_output_bias)
         ops.linear([out], attended, [self.attn_output.value], biases=[bias], accumulate=accumulate)
 
@@ -220,8 +244,11 @@ class Attention:
                     ops.add_row(part, bias.value)
         else:
             self._project(ops, [q, k, v], x)
+        if self._is_gated:
+            q = q.columns(0, q.width // 2)
         self._turn(ops, q, self.attn_q_norm, rows, rope, cache.rotation_k)
-        self._store(ops, k, v, rows, cache, rope)
+        if self._has_keys:
+            self._store(ops, k, v, rows, cache, rope)
         return q
 
     def _project(self, ops: Ops, outs: list[Buffer], x: Buffer, *, first: int = 0) -> None:
@@ -256,6 +283,12 @@ class Attention:
         return qkv.columns(0, n_q), qkv.columns(n_q, n_q + n_k), qkv.columns(n_q + n_k, n_q + n_k + n_v)
 
 
+def _gates_last(tensor: QuantTensor, *, n_heads: int) -> QuantTensor:
+    """Rows of head 0, gates of head 0, rows of head 1, … as the rows of all heads, then all gates; a copy."""
+    rows = tensor.rows().reshape(n_heads, 2, -1)  # [n_heads, (queries, gates), head_size · row_bytes]
+    return replace(tensor, data=rows.transpose(1, 0, 2).reshape(-1))
+
+
 class FeedForward:
     """`down(act(gate(x), up(x)))`.
 
@@ -266,19 +299,29 @@ class FeedForward:
         n_ff: Inner width.
         activation: How gate and up are joined.
         biases: Whether the three projections have biases.
+        suffix: After the tensor names: `_shexp` for a shared expert.
     """
 
     def __init__(
-        self, tensors: Tensors, prefix: str, n_embd: int, n_ff: int, activation: Activation, *, biases: Need = "no"
+        self,
+        tensors: Tensors,
+        prefix: str,
+        n_embd: int,
+        n_ff: int,
+        activation: Activation,
+        *,
+        biases: Need = "no",
+        suffix: str = "",
     ) -> None:
         self._n_ff = n_ff
         self._activation = activation
-        self.ffn_gate = tensors.matrix(f"{prefix}ffn_gate.weight", (n_ff, n_embd))
-        self.ffn_up = tensors.matrix(f"{prefix}ffn_up.weight", (n_ff, n_embd))
-        self.ffn_down = tensors.matrix(f"{prefix}ffn_down.weight", (n_embd, n_ff))
-        self.ffn_gate_bias = tensors.vector(f"{prefix}ffn_gate.bias", n_ff, biases)
-        self.ffn_up_bias = tensors.vector(f"{prefix}ffn_up.bias", n_ff, biases)
-        self.ffn_down_bias = tensors.vector(f"{prefix}ffn_down.bias", n_embd, biases)
+        gate, up, down = (f"{prefix}ffn_{part}{suffix}" for part in ("gate", "up", "down"))
+        self.ffn_gate = tensors.matrix(f"{gate}.weight", (n_ff, n_embd))
+        self.ffn_up = tensors.matrix(f"{up}.weight", (n_ff, n_embd))
+        self.ffn_down = tensors.matrix(f"{down}.weight", (n_embd, n_ff))
+        self.ffn_gate_bias = tensors.vector(f"{gate}.bias", n_ff, biases)
+        self.ffn_up_bias = tensors.vector(f"{up}.bias", n_ff, biases)
+        self.ffn_down_bias = tensors.vector(f"{down}.bias", n_embd, biases)
 
     def trace(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
         """`out (+)= feed_forward(x)`."""
@@ -320,6 +363,12 @@ class Layer:
 
     def trace(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
         """Advances the residual stream `x` `[T, D]` by one layer, in place."""
+        self.trace_attention(ops, x, rows, cache, rope)
+        self.trace_feed_forward(ops, x, rows)
+        self.trace_end(ops, x, rows)
+
+    def trace_attention(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
+        """The first branch."""
         normed = rows.scratch.buffer("normed", x.width)
         self.attn_norm.trace(ops, normed, x)
         if self.post_attention_norm is None:
@@ -327,18 +376,26 @@ class Layer:
         else:
             branch = rows.scratch.buffer("branch", x.width)
             self.attention.trace(ops, branch, normed, rows, cache, rope)
-            _add_normed(ops, x, branch, self.post_attention_norm)
+            add_normed(ops, x, branch, self.post_attention_norm)
+
+    def trace_feed_forward(self, ops: Ops, x: Buffer, rows: Rows) -> None:
+        """The second branch."""
+        normed = rows.scratch.buffer("normed", x.width)
         self.ffn_norm.trace(ops, normed, x)
         if self.post_ffw_norm is None:
             self.feed_forward.trace(ops, x, normed, rows, accumulate=True)
         else:
             branch = rows.scratch.buffer("branch", x.width)
             self.feed_forward.trace(ops, branch, normed, rows)
-            _add_normed(ops, x, branch, self.post_ffw_norm)
+            add_normed(ops, x, branch, self.post_ffw_norm)
+
+    def trace_end(self, ops: Ops, x: Buffer, rows: Rows) -> None:
+        """What happens to the stream as a whole."""
         if self.layer_output_scale is not None:
             ops.scale(x, self.layer_output_scale.value)
 
 
-def _add_normed(ops: Ops, x: Buffer, branch: Buffer, norm: RMSNorm) -> None:
+def add_normed(ops: Ops, x: Buffer, branch: Buffer, norm: RMSNorm) -> None:
+    """`x += norm(branch)`; the branch is overwritten."""
     norm.trace(ops, branch, branch)
     ops.add(x, branch)

@@ -1,11 +1,15 @@
-"""`qwen3`: dense Qwen 3 (target-models.md §3.3; llama.cpp `src/models/qwen3.cpp`)."""
+"""`qwen3` and `qwen3moe` (target-models.md §3.3; llama.cpp `src/models/qwen3.cpp`, `qwen3moe.cpp`)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from specli.gguf.file import GGUFFile
+from specli.kernels.ops import Gating
 from specli.models.base import Model
-from specli.models.config import ModelConfig
-from specli.models.layers import Attention, FeedForward, Layer, RMSNorm
+from specli.models.config import Keys, ModelConfig
+from specli.models.experts import Experts
+from specli.models.layers import Attention, FeedForward, FeedForwardPart, Layer, RMSNorm
 from specli.models.tensors import Tensors
 
 
@@ -25,5 +29,35 @@ class Qwen3(Model):
             attn_norm=RMSNorm(tensors, f"{prefix}attn_norm.weight", n_embd, eps=eps),
             attention=Attention(tensors, prefix, layer, n_embd, eps=eps, head_norms="required", output_bias="no"),
             ffn_norm=RMSNorm(tensors, f"{prefix}ffn_norm.weight", n_embd, eps=eps),
-            feed_forward=FeedForward(tensors, prefix, n_embd, layer.n_ff, config.activation),
+            feed_forward=self.feed_forward(tensors, index),
         )
+
+    def feed_forward(self, tensors: Tensors, index: int) -> FeedForwardPart:
+        """What follows attention in layer `index`."""
+        config = self.config
+        return FeedForward(tensors, f"blk.{index}.", config.n_embd, config.layers[index].n_ff, config.activation)
+
+
+class Qwen3MoE(Qwen3):
+    """Qwen 3 with a mixture of experts in every layer."""
+
+    @classmethod
+    def configure(cls, file: GGUFFile) -> ModelConfig:
+        """Adds the experts: softmax over all, weights of the chosen ones normalised."""
+        config = ModelConfig.from_gguf(file)
+        keys = Keys(file)
+        n_used = max(1, keys.per_layer("expert_used_count", len(config.layers), 0)[0])
+        experts = keys.experts(
+            len(config.layers),
+            gating=Gating.SOFTMAX,
+            is_normalised=True,
+            default_width=config.layers[0].n_ff // n_used,
+        )
+        layers = zip(config.layers, experts, strict=True)
+        return replace(config, layers=tuple(replace(layer, experts=mixture) for layer, mixture in layers))
+
+    def feed_forward(self, tensors: Tensors, index: int) -> FeedForwardPart:
+        """The layer's experts."""
+        mixture = self.config.layers[index].experts
+        assert mixture is not None, "every layer has experts"
+        return Experts(tensors, f"blk.{index}.", self.config.n_embd, mixture, self.config.activation)

@@ -18,6 +18,7 @@ from specli.gguf.quant import QuantTensor
 from specli.kernels.ops import Executor, Weight
 
 T = TypeVar("T")
+Change = Callable[[QuantTensor], QuantTensor]
 Need = Literal["required", "optional", "no"]  # "no": never claimed, so a file that has the tensor is refused
 
 
@@ -48,33 +49,49 @@ Vector = Parameter[torch.Tensor]
 Scalar = Parameter[float]
 
 
+def keep(tensor: QuantTensor) -> QuantTensor:
+    """The tensor as it is."""
+    return tensor
+
+
 class Tensors:
     """The tensors of one file and who claimed them.
 
     Args:
         file: An open GGUF file.
+
+    Attributes:
+        file: As given.
     """
 
     def __init__(self, file: GGUFFile) -> None:
-        self._file = file
+        self.file = file
         self._unclaimed = dict.fromkeys(file.tensors)
         self._reads: dict[str, list[Callable[[Executor, QuantTensor], None]]] = {}
         self._faults: list[str] = []
 
     def __contains__(self, name: str) -> bool:
-        return name in self._file.tensors
+        return name in self.file.tensors
 
     @overload
-    def matrix(self, name: str, shape: tuple[int, ...]) -> Matrix: ...
+    def matrix(self, name: str, shape: tuple[int, ...], *, change: Change = keep) -> Matrix: ...
     @overload
-    def matrix(self, name: str, shape: tuple[int, ...], need: Need) -> Matrix | None: ...
-    def matrix(self, name: str, shape: tuple[int, ...], need: Need = "required") -> Matrix | None:
+    def matrix(self, name: str, shape: tuple[int, ...], need: Need, *, change: Change = keep) -> Matrix | None: ...
+    def matrix(
+        self, name: str, shape: tuple[int, ...], need: Need = "required", *, change: Change = keep
+    ) -> Matrix | None:
         """Claims a matrix `(n_out, n_in)` or a stack `(n_expert, n_out, n_in)`.
+
+        Args:
+            name: Tensor name with suffix.
+            shape: Torch order, as in the file.
+            need: Whether it has to be there.
+            change: What the executor gets instead: the same rows in another arrangement.
 
         Returns:
             The parameter; None when the need is "no", or "optional" and the file lacks it.
         """
-        return self._claim(name, shape, need, lambda executor, tensor: executor.weight(tensor))
+        return self._claim(name, shape, need, lambda executor, tensor: executor.weight(change(tensor)))
 
     @overload
     def vector(self, name: str, size: int) -> Vector: ...
@@ -117,19 +134,19 @@ class Tensors:
         """
         faults = self._faults + [f"{name} is not part of the architecture" for name in self._unclaimed]
         if faults:
-            architecture = self._file.architecture
-            raise FormatError(f"{self._file.path}: tensors do not fit architecture {architecture}: {'; '.join(faults)}")
+            architecture = self.file.architecture
+            raise FormatError(f"{self.file.path}: tensors do not fit architecture {architecture}: {'; '.join(faults)}")
 
     def load(self, executor: Executor) -> None:
         """Reads every claimed tensor once per claim, in file order."""
-        for name, tensor in self._file.tensors.items():
+        for name, tensor in self.file.tensors.items():
             for read in self._reads.get(name, ()):
                 read(executor, tensor)
 
     def _claim(
         self, name: str, shape: tuple[int, ...], need: Need, take: Callable[[Executor, QuantTensor], T]
     ) -> Parameter[T] | None:
-        tensor = self._file.tensors.get(name)
+        tensor = self.file.tensors.get(name)
         if need == "no" or (need == "optional" and tensor is None):
             return None
         parameter: Parameter[T] = Parameter()

@@ -83,7 +83,7 @@ def test_every_boundary_can_be_tapped(tmp_path: Path, architecture: str) -> None
     assert output.logits.shape == (0, model.config.n_vocab)
     layers = output.features["layers"].data[: len(TOKENS)]
     assert relative(layers, np.concatenate([expected.hidden[tap] for tap in (0, 3, 1, 2)], 1)) < 1e-5
-    assert relative(output.features["nextn"].data[: len(TOKENS)], expected.normed) < 1e-5
+    assert relative(output.features["nextn"].data[: len(TOKENS)], expected.nextn) < 1e-5
 
 
 def test_capturing_states_leaves_logits_alone(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Tiny model files with random weights: complete enough that upstream loads them, made in a fraction of a second."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,32 +9,11 @@ from specli.gguf.encode import ENCODERS
 from specli.gguf.quant import QuantType, quantise
 from specli.gguf.write import GGUFWriter
 from tests.support.blocks import random_rows
+from tests.support.tiny_families import ARCHITECTURES, Architecture, Sizes
 from tests.support.tiny_vocab import VOCABS, Metadata
 
-
-@dataclass(frozen=True)
-class Architecture:
-    """What an architecture adds to the tensors of `llama` (target-models.md §3)."""
-
-    biases: bool = False  # on q, k, v
-    qk_norm: bool = False
-    post_norms: bool = False
-    metadata: tuple[tuple[str, str, object], ...] = ()  # suffix, kind, value
-
-
-ARCHITECTURES = {
-    "llama": Architecture(),
-    "qwen2": Architecture(biases=True),
-    "qwen3": Architecture(qk_norm=True),
-    "gemma3": Architecture(
-        qk_norm=True,
-        post_norms=True,
-        metadata=(
-            ("attention.sliding_window", "u32", 16),
-            ("attention.sliding_window_pattern", "u32", 2),  # layers 0, 2, … slide
-        ),
-    ),
-}
+# Matrices that files store as f32 whatever the rest is (the converter's rules).
+ALWAYS_F32 = ("ffn_gate_inp.weight", "ssm_conv1d.weight", ".bias")
 
 
 def tiny_gguf(
@@ -86,20 +64,10 @@ def tiny_gguf(
     head_size = head_size or width // n_head
     n_ff = n_ff or 2 * width
     words = VOCABS[vocab]()
-    shapes = dict(
-        _shapes(
-            ARCHITECTURES[architecture],
-            n_layer=n_layer,
-            width=width,
-            q_width=n_head * head_size,
-            kv_width=n_head_kv * head_size,
-            head_size=head_size,
-            n_ff=n_ff,
-            n_vocab=words.size,
-            tied=tied,
-        )
-    )
-    sizes = {
+    family = ARCHITECTURES[architecture]
+    sizes = Sizes(n_layer, width, n_head, n_head_kv, head_size, n_ff, words.size)
+    shapes = dict(_shapes(family, sizes, tied=tied))
+    counts = {
         "context_length": context,
         "embedding_length": width,
         "block_count": n_layer,
@@ -111,10 +79,10 @@ def tiny_gguf(
         "rope.dimension_count": head_size,
         "vocab_size": words.size,
     }
-    pairs: Metadata = {f"{architecture}.{name}": ("u32", value) for name, value in sizes.items()}
+    pairs: Metadata = {f"{architecture}.{name}": ("u32", value) for name, value in counts.items()}
     pairs[f"{architecture}.rope.freq_base"] = ("f32", 10000.0)
     pairs[f"{architecture}.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
-    pairs |= {f"{architecture}.{name}": (kind, value) for name, kind, value in ARCHITECTURES[architecture].metadata}
+    pairs |= {f"{architecture}.{name}": pair for name, pair in family.metadata(sizes).items()}
     pairs |= words.metadata
     given = dict(tensors or {})
 
@@ -124,57 +92,29 @@ def tiny_gguf(
                 writer.add(key, *pair)
         rng = np.random.default_rng(seed)
         for name, shape in shapes.items():
-            stored = type if len(shape) == 2 else QuantType.F32
+            stored = type if len(shape) >= 2 and not name.endswith(ALWAYS_F32) else QuantType.F32
             silent = words.control if name == "output.weight" else ()
             made = _random(name, shape, stored, rng, silent)  # also when replaced, so that the others stay the same
             if name not in given:
                 writer.add_tensor(name, stored, shape, made)
         for name, values in given.items():
             if values is not None:
-                stored = type if values.ndim == 2 else QuantType.F32
-                rows = np.atleast_2d(values.astype(np.float32))
+                stored = type if values.ndim >= 2 and not name.endswith(ALWAYS_F32) else QuantType.F32
+                rows = values.astype(np.float32).reshape(-1, values.shape[-1])
                 writer.add_tensor(name, stored, values.shape, quantise(stored, rows))
     return path
 
 
-def _shapes(
-    architecture: Architecture,
-    *,
-    n_layer: int,
-    width: int,
-    q_width: int,
-    kv_width: int,
-    head_size: int,
-    n_ff: int,
-    n_vocab: int,
-    tied: bool,
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _shapes(family: Architecture, sizes: Sizes, *, tied: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes in torch order, in file order."""
-    yield "token_embd.weight", (n_vocab, width)
-    yield "output_norm.weight", (width,)
+    yield "token_embd.weight", (sizes.n_vocab, sizes.width)
+    yield "output_norm.weight", (sizes.width,)
     if not tied:
-        yield "output.weight", (n_vocab, width)
-    for layer in range(n_layer):
-        prefix = f"blk.{layer}."
-        yield prefix + "attn_norm.weight", (width,)
-        yield prefix + "attn_q.weight", (q_width, width)
-        yield prefix + "attn_k.weight", (kv_width, width)
-        yield prefix + "attn_v.weight", (kv_width, width)
-        yield prefix + "attn_output.weight", (width, q_width)
-        if architecture.biases:
-            yield prefix + "attn_q.bias", (q_width,)
-            yield prefix + "attn_k.bias", (kv_width,)
-            yield prefix + "attn_v.bias", (kv_width,)
-        if architecture.qk_norm:
-            yield prefix + "attn_q_norm.weight", (head_size,)
-            yield prefix + "attn_k_norm.weight", (head_size,)
-        if architecture.post_norms:
-            yield prefix + "post_attention_norm.weight", (width,)
-            yield prefix + "post_ffw_norm.weight", (width,)
-        yield prefix + "ffn_norm.weight", (width,)
-        yield prefix + "ffn_gate.weight", (n_ff, width)
-        yield prefix + "ffn_up.weight", (n_ff, width)
-        yield prefix + "ffn_down.weight", (width, n_ff)
+        yield "output.weight", (sizes.n_vocab, sizes.width)
+    for layer in range(sizes.n_layer):
+        for name, shape in family.layer(sizes, layer):
+            yield f"blk.{layer}.{name}", shape
+    yield from family.top(sizes)
 
 
 def _random(
@@ -185,11 +125,19 @@ def _random(
     Types with an encoder have zeros in the `silent` rows.
     """
     if len(shape) == 1:
-        centre, std = (1.0, 0.1) if name.endswith("norm.weight") else (0.0, 0.1)
-        return quantise(QuantType.F32, rng.normal(centre, std, (1, *shape)).astype(np.float32))
-    std = 0.5 if name == "token_embd.weight" else 2.0 / np.sqrt(shape[1])
+        return quantise(QuantType.F32, _random_vector(name, shape[0], rng)[None])
+    std = 0.5 if name.endswith("token_embd.weight") else 2.0 / np.sqrt(shape[-1])
     if type in ENCODERS:
         values = rng.normal(0, std, shape).astype(np.float32)
         values[list(silent)] = 0
-        return quantise(type, values)
-    return random_rows(type, *shape, rng, std=float(std))
+        return quantise(type, values.reshape(-1, shape[-1]))
+    return random_rows(type, int(np.prod(shape[:-1])), shape[-1], rng, std=float(std))
+
+
+def _random_vector(name: str, size: int, rng: np.random.Generator) -> np.ndarray:
+    """`[size]` float32: norms and factors near 1, biases near 0, what has to be negative negative."""
+    if name == "rope_freqs.weight":  # a quarter of the pairs is rotated
+        return np.where(np.arange(size) < max(1, size // 4), 1, 1e30).astype(np.float32)
+    centre, std = (1.0, 0.1) if name.endswith(("norm.weight", "scale", "scale.weight")) else (0.0, 0.1)
+    values = rng.normal(centre, std, (1, size)).astype(np.float32)[0]
+    return -np.exp(10 * values) if name.endswith("ssm_a") else values

@@ -1,0 +1,301 @@
+"""What the families of `tiny_gguf` are made of: tensors per layer and metadata (target-models.md §3)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+Keys = dict[str, tuple[str, object]]
+
+N_EXPERTS, N_USED = 6, 2
+WINDOW = 16
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a tiny model.
+
+    Attributes:
+        n_layer: Layers.
+        width: n_embd; also the inner width of an expert.
+        n_head: Query heads.
+        n_head_kv: Key/value heads.
+        head_size: Elements of a head.
+        n_ff: Feed-forward width.
+        n_vocab: Tokens.
+    """
+
+    n_layer: int
+    width: int
+    n_head: int
+    n_head_kv: int
+    head_size: int
+    n_ff: int
+    n_vocab: int
+
+    @property
+    def q_width(self) -> int:
+        return self.n_head * self.head_size
+
+    @property
+    def kv_width(self) -> int:
+        return self.n_head_kv * self.head_size
+
+    @property
+    def delta_heads(self) -> tuple[int, int, int]:
+        """Key heads, value heads and their size: as many values as the model is wide."""
+        return 2, 4, self.width // 4
+
+
+def no_shapes(sizes: Sizes) -> Shapes:
+    yield from ()
+
+
+def no_keys(sizes: Sizes) -> Keys:
+    return {}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A family.
+
+    Attributes:
+        layer: Shapes of layer i without its prefix, torch order.
+        top: Shapes that the family has beside embedding, norm and head.
+        metadata: Keys that it has beside the common ones, without prefix.
+    """
+
+    layer: Callable[[Sizes, int], Shapes]
+    top: Callable[[Sizes], Shapes] = no_shapes
+    metadata: Callable[[Sizes], Keys] = no_keys
+
+
+def attention(sizes: Sizes, *, biases: bool = False, head_norms: bool = False) -> Shapes:
+    yield "attn_norm.weight", (sizes.width,)
+    yield "attn_q.weight", (sizes.q_width, sizes.width)
+    yield "attn_k.weight", (sizes.kv_width, sizes.width)
+    yield "attn_v.weight", (sizes.kv_width, sizes.width)
+    yield "attn_output.weight", (sizes.width, sizes.q_width)
+    if biases:
+        yield "attn_q.bias", (sizes.q_width,)
+        yield "attn_k.bias", (sizes.kv_width,)
+        yield "attn_v.bias", (sizes.kv_width,)
+    if head_norms:
+        yield "attn_q_norm.weight", (sizes.head_size,)
+        yield "attn_k_norm.weight", (sizes.head_size,)
+
+
+def feed_forward(sizes: Sizes, suffix: str = "") -> Shapes:
+    yield f"ffn_gate{suffix}.weight", (sizes.n_ff, sizes.width)
+    yield f"ffn_up{suffix}.weight", (sizes.n_ff, sizes.width)
+    yield f"ffn_down{suffix}.weight", (sizes.width, sizes.n_ff)
+
+
+def experts(sizes: Sizes, *, biases: bool = False) -> Shapes:
+    n, width = N_EXPERTS, sizes.width
+    yield "ffn_gate_inp.weight", (n, width)
+    for part in ("gate", "up", "down"):
+        yield f"ffn_{part}_exps.weight", (n, width, width)
+    if biases:
+        yield "ffn_gate_inp.bias", (n,)
+        for part in ("gate", "up", "down"):
+            yield f"ffn_{part}_exps.bias", (n, width)
+
+
+def expert_keys(sizes: Sizes) -> Keys:
+    return {
+        "expert_count": ("u32", N_EXPERTS),
+        "expert_used_count": ("u32", N_USED),
+        "expert_feed_forward_length": ("u32", sizes.width),
+    }
+
+
+def dense_layer(
+    *, biases: bool = False, head_norms: bool = False, post_norms: bool = False
+) -> Callable[[Sizes, int], Shapes]:
+    def shapes(sizes: Sizes, index: int) -> Shapes:
+        yield from attention(sizes, biases=biases, head_norms=head_norms)
+        if post_norms:
+            yield "post_attention_norm.weight", (sizes.width,)
+            yield "post_ffw_norm.weight", (sizes.width,)
+        yield "ffn_norm.weight", (sizes.width,)
+        yield from feed_forward(sizes)
+
+    return shapes
+
+
+def qwen3moe_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from attention(sizes, head_norms=True)
+    yield "ffn_norm.weight", (sizes.width,)
+    yield from experts(sizes)
+
+
+def gpt_oss_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from attention(sizes, biases=True)
+    yield "attn_output.bias", (sizes.width,)
+    yield "attn_sinks.weight", (sizes.n_head,)
+    yield "post_attention_norm.weight", (sizes.width,)
+    yield from experts(sizes, biases=True)
+
+
+def gpt_oss_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {
+        "attention.sliding_window": ("u32", WINDOW),
+        "rope.scaling.type": ("str", "yarn"),
+        "rope.scaling.factor": ("f32", 8.0),
+        "rope.scaling.original_context_length": ("u32", 32),
+    }
+
+
+def glm4moe_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from attention(sizes, biases=True, head_norms=True)
+    yield "post_attention_norm.weight", (sizes.width,)
+    if index == 0:
+        yield from feed_forward(sizes)
+        return
+    yield from experts(sizes)
+    yield "exp_probs_b.bias", (N_EXPERTS,)
+    yield "ffn_gate_shexp.weight", (sizes.width, sizes.width)
+    yield "ffn_up_shexp.weight", (sizes.width, sizes.width)
+    yield "ffn_down_shexp.weight", (sizes.width, sizes.width)
+
+
+def glm4moe_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {
+        "expert_shared_count": ("u32", 1),
+        "leading_dense_block_count": ("u32", 1),
+        "expert_gating_func": ("u32", 2),
+        "expert_weights_scale": ("f32", 1.5),
+        "expert_weights_norm": ("bool", True),
+        "rope.dimension_count": ("u32", sizes.head_size // 2),
+    }
+
+
+def delta_net(sizes: Sizes) -> Shapes:
+    n_keys, n_heads, size = sizes.delta_heads
+    n_values, channels = n_heads * size, (2 * n_keys + n_heads) * size
+    yield "attn_norm.weight", (sizes.width,)
+    yield "attn_qkv.weight", (channels, sizes.width)
+    yield "attn_gate.weight", (n_values, sizes.width)
+    yield "ssm_beta.weight", (n_heads, sizes.width)
+    yield "ssm_alpha.weight", (n_heads, sizes.width)
+    yield "ssm_conv1d.weight", (channels, 4)
+    yield "ssm_dt.bias", (n_heads,)
+    yield "ssm_a", (n_heads,)
+    yield "ssm_norm.weight", (size,)
+    yield "ssm_out.weight", (sizes.width, n_values)
+
+
+def gated_attention(sizes: Sizes) -> Shapes:
+    for name, shape in attention(sizes, head_norms=True):
+        yield name, (2 * sizes.q_width, sizes.width) if name == "attn_q.weight" else shape
+
+
+def qwen35_layer(sizes: Sizes, index: int) -> Shapes:
+    """Every second layer has attention."""
+    yield from gated_attention(sizes) if index % 2 else delta_net(sizes)
+    yield "post_attention_norm.weight", (sizes.width,)
+    yield from feed_forward(sizes)
+
+
+def qwen35moe_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from gated_attention(sizes) if index % 2 else delta_net(sizes)
+    yield "post_attention_norm.weight", (sizes.width,)
+    yield from experts(sizes)
+    yield "ffn_gate_inp_shexp.weight", (sizes.width,)
+    yield from feed_forward(sizes, "_shexp")
+
+
+def qwen35_keys(sizes: Sizes) -> Keys:
+    n_keys, n_heads, size = sizes.delta_heads
+    return {
+        "ssm.conv_kernel": ("u32", 4),
+        "ssm.inner_size": ("u32", n_heads * size),
+        "ssm.state_size": ("u32", size),
+        "ssm.time_step_rank": ("u32", n_heads),
+        "ssm.group_count": ("u32", n_keys),
+        "full_attention_interval": ("u32", 2),
+        "rope.dimension_sections": ("[i32]", [2, 1, 1, 0]),
+        "rope.dimension_count": ("u32", sizes.head_size // 2),
+    }
+
+
+def qwen35moe_keys(sizes: Sizes) -> Keys:
+    shared = {"expert_shared_feed_forward_length": ("u32", sizes.n_ff)}
+    return qwen35_keys(sizes) | expert_keys(sizes) | shared
+
+
+GEMMA4_SHARED = 2  # layers that read an earlier layer's keys and values, when there are more than three
+
+
+def gemma4_layer(sizes: Sizes, index: int) -> Shapes:
+    """Even layers slide, with heads half as wide; odd ones take values from keys. Every layer has all there is."""
+    is_full, has_keys = index % 2 == 1, not gemma4_is_shared(sizes, index)
+    head = sizes.head_size if is_full else sizes.head_size // 2
+    yield "attn_norm.weight", (sizes.width,)
+    yield "attn_q.weight", (sizes.n_head * head, sizes.width)
+    if has_keys:
+        yield "attn_k.weight", (sizes.n_head_kv * head, sizes.width)
+        yield "attn_k_norm.weight", (head,)
+    if has_keys and not is_full:
+        yield "attn_v.weight", (sizes.n_head_kv * head, sizes.width)
+    yield "attn_q_norm.weight", (head,)
+    yield "attn_output.weight", (sizes.width, sizes.n_head * head)
+    for name in ("post_attention_norm", "ffn_norm", "post_ffw_norm", "pre_ffw_norm_2", "post_ffw_norm_1"):
+        yield f"{name}.weight", (sizes.width,)
+    yield "post_ffw_norm_2.weight", (sizes.width,)
+    yield "layer_output_scale.weight", (1,)
+    yield from feed_forward(sizes)
+    yield "ffn_gate_inp.weight", (N_EXPERTS, sizes.width)
+    yield "ffn_gate_inp.scale", (sizes.width,)
+    yield "ffn_gate_up_exps.weight", (N_EXPERTS, 2 * sizes.width, sizes.width)
+    yield "ffn_down_exps.weight", (N_EXPERTS, sizes.width, sizes.width)
+    yield "ffn_down_exps.scale", (N_EXPERTS,)
+    yield "inp_gate.weight", (sizes.width, sizes.width)
+    yield "proj.weight", (sizes.width, sizes.width)
+    yield "post_norm.weight", (sizes.width,)
+
+
+def gemma4_is_shared(sizes: Sizes, index: int) -> bool:
+    return sizes.n_layer > 3 and index >= sizes.n_layer - GEMMA4_SHARED
+
+
+def gemma4_top(sizes: Sizes) -> Shapes:
+    total = sizes.n_layer * sizes.width
+    yield "rope_freqs.weight", (sizes.head_size // 2,)
+    yield "per_layer_token_embd.weight", (sizes.n_vocab, total)
+    yield "per_layer_model_proj.weight", (total, sizes.width)
+    yield "per_layer_proj_norm.weight", (sizes.width,)
+
+
+def gemma4_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {
+        "attention.sliding_window": ("u32", WINDOW),
+        "attention.sliding_window_pattern": ("[bool]", [i % 2 == 0 for i in range(sizes.n_layer)]),
+        "attention.key_length_swa": ("u32", sizes.head_size // 2),
+        "attention.value_length_swa": ("u32", sizes.head_size // 2),
+        "attention.shared_kv_layers": ("u32", GEMMA4_SHARED if sizes.n_layer > 3 else 0),
+        "rope.dimension_count_swa": ("u32", sizes.head_size // 2),
+        "rope.freq_base": ("f32", 1e6),
+        "embedding_length_per_layer_input": ("u32", sizes.width),
+    }
+
+
+def gemma3_keys(sizes: Sizes) -> Keys:
+    return {
+        "attention.sliding_window": ("u32", WINDOW),
+        "attention.sliding_window_pattern": ("u32", 2),  # layers 0, 2, … slide
+    }
+
+
+ARCHITECTURES = {
+    "llama": Architecture(dense_layer()),
+    "qwen2": Architecture(dense_layer(biases=True)),
+    "qwen3": Architecture(dense_layer(head_norms=True)),
+    "gemma3": Architecture(dense_layer(head_norms=True, post_norms=True), metadata=gemma3_keys),
+    "qwen3moe": Architecture(qwen3moe_layer, metadata=expert_keys),
+    "gpt-oss": Architecture(gpt_oss_layer, metadata=gpt_oss_keys),
+    "glm4moe": Architecture(glm4moe_layer, metadata=glm4moe_keys),
+    "qwen35": Architecture(qwen35_layer, metadata=qwen35_keys),
+    "qwen35moe": Architecture(qwen35moe_layer, metadata=qwen35moe_keys),
+    "gemma4": Architecture(gemma4_layer, gemma4_top, gemma4_keys),
+}
