@@ -1,12 +1,13 @@
 """The training code's own arithmetic, on networks of a few thousand weights."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from specli.demo.train import block, eagle3, simple
+from specli.demo.train import block, eagle3, mtp, simple
 from specli.demo.train.answers import Answer, Batch, greedy, with_features
 from specli.demo.train.evaluate import Tally, calibration, replay
 from specli.demo.train.fitting import Recipe, factor, fit
@@ -24,7 +25,8 @@ def target() -> Qwen3:
 @pytest.fixture
 def batch(target: Qwen3) -> Batch:
     tokens = torch.randint(0, 64, (2, 24), generator=torch.Generator().manual_seed(2)).tolist()
-    return with_features(target, [Answer("x", "", 4, row) for row in tokens])
+    made = with_features(target, [Answer("x", "", 4, row) for row in tokens])
+    return replace(made, features=made.features.float(), hidden=made.hidden.float())
 
 
 def test_greedy_with_a_cache_and_padding_says_what_a_full_pass_says(target: Qwen3) -> None:
@@ -63,6 +65,15 @@ def test_eagle3_drafts_what_training_predicts_on_its_own_tokens(target: Qwen3, b
     assert torch.equal(torch.stack([step[0].argmax(-1) for step in forced], -1), own)
 
 
+def test_mtp_drafts_what_training_predicts_on_its_own_tokens(target: Qwen3, batch: Batch) -> None:
+    network = mtp.Mtp(target)
+    tokens, hidden = batch.tokens[:1], batch.hidden[:1]
+    own = mtp.drafts(network, tokens[0], hidden[0], 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        forced = network.steps(tokens, hidden, own[None, :, :2], 3)
+    assert torch.equal(torch.stack([step[0].argmax(-1) for step in forced], -1), own)
+
+
 @pytest.mark.parametrize("is_dspark", [False, True])
 def test_a_block_sees_features_before_its_anchor_only(target: Qwen3, batch: Batch, is_dspark: bool) -> None:
     network = block.BlockDrafter(target, 63, block=4, is_dspark=is_dspark)
@@ -91,7 +102,7 @@ def test_draft_vocabulary_keeps_the_frequent_and_fills_with_low_ids() -> None:
     assert eagle3.draft_vocabulary([[9, 9, 7], [9]], 4, 16).tolist() == [0, 1, 7, 9]
 
 
-@pytest.mark.parametrize("name", ["simple", "eagle3", "dflash", "dspark"])
+@pytest.mark.parametrize("name", ["simple", "eagle3", "mtp", "dflash", "dspark"])
 def test_a_loss_reaches_every_weight(target: Qwen3, batch: Batch, name: str) -> None:
     draw = torch.Generator().manual_seed(3)
     if name == "simple":
@@ -100,6 +111,9 @@ def test_a_loss_reaches_every_weight(target: Qwen3, batch: Batch, name: str) -> 
     elif name == "eagle3":
         network = eagle3.Eagle3(target, torch.arange(64))
         value, _ = eagle3.loss(network, target, batch)
+    elif name == "mtp":
+        network = mtp.Mtp(target)
+        value, _ = mtp.loss(network, target, batch)
     else:
         network = block.BlockDrafter(target, 63, block=4, is_dspark=name == "dspark")
         value, _ = block.loss(network, target, batch, draw)

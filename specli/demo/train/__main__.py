@@ -15,10 +15,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from specli.demo.train import answers, block, eagle3, evaluate, export, simple, target, vocabulary
+from specli.demo.train import answers, block, eagle3, evaluate, export, mtp, simple, target, vocabulary
 from specli.demo.train.answers import Answer, Batch
 from specli.demo.train.corpus import END, END_OF_TURN, MASK, documents
 from specli.demo.train.fitting import Recipe, fit
+from specli.demo.train.mtp import Mtp
 from specli.demo.train.network import Qwen3
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -27,12 +28,13 @@ N_KEPT = 2048
 """Draft vocabulary of EAGLE-3."""
 BATCH_TOKENS = 2048
 RECIPES = {
-    "simple": Recipe(n_steps=700, warm_up=20),
-    "eagle3": Recipe(n_steps=500, matrix_rate=0.01, rate=1e-3, warm_up=20),
+    "simple": Recipe(n_steps=600, warm_up=20),
+    "eagle3": Recipe(n_steps=450, matrix_rate=0.01, rate=1e-3, warm_up=20),
+    "mtp": Recipe(n_steps=350, matrix_rate=0.01, rate=1e-3, warm_up=20),
     "dflash": Recipe(n_steps=700, matrix_rate=0.01, rate=1e-3, warm_up=20),
-    "dspark": Recipe(n_steps=600, matrix_rate=0.01, rate=2e-3, warm_up=20),
+    "dspark": Recipe(n_steps=500, matrix_rate=0.01, rate=2e-3, warm_up=20),
 }
-N_PRETRAINING = 300
+N_PRETRAINING = 250
 """Steps of draft-simple on the corpus before it sees the answers."""
 BLOCKS = {"dflash": 8, "dspark": 7}
 """Slots of a block; z-lab's first slot does not predict, so both draft seven tokens."""
@@ -136,6 +138,14 @@ def make_block(work: Work, name: str) -> None:
     train_drafter(work, name, network, base, lambda batch: block.loss(network, base, batch, draw))
 
 
+def make_mtp(work: Work) -> None:
+    """Trains the MTP block of the second target."""
+    torch.manual_seed(15)
+    base = work.target()
+    network = Mtp(base)
+    train_drafter(work, "mtp", network, base, lambda batch: mtp.loss(network, base, batch))
+
+
 def make_report(work: Work) -> None:
     """Prints the acceptance of every trained drafter on the held-out prompts."""
     base, found = work.target(), work.answers("held_out")
@@ -149,6 +159,9 @@ def make_report(work: Work) -> None:
     if (work.folder / "eagle3").exists():
         head = work.load(work.eagle3(base), "eagle3")
         say("draft-eagle3", lambda batch: (eagle3.drafts(head, batch.tokens[0], batch.features[0], 4), None))
+    if (work.folder / "mtp").exists():
+        chain = work.load(Mtp(base), "mtp")
+        say("draft-mtp", lambda batch: (mtp.drafts(chain, batch.tokens[0], batch.hidden[0], 3), None))
     for name in BLOCKS:
         if (work.folder / name).exists():
             body = work.load(work.block(base, name), name)
@@ -170,13 +183,16 @@ def make_files(work: Work) -> None:
     if (work.folder / "eagle3").exists():
         export.eagle3(work.load(work.eagle3(base), "eagle3"), base.shape, hf / "eagle3")
         made.append("eagle3")
+    if (work.folder / "mtp").exists():
+        export.with_mtp(base, work.load(Mtp(base), "mtp"), work.folder / "tokenizer", hf / "mtp", ends)
+        made.append("mtp")
     for name in BLOCKS:
         if (work.folder / name).exists():
             export.block(work.load(work.block(base, name), name), base.shape, hf / name)
             made.append(name)
     for name in made:
         for outtype in ("bf16", "q8_0"):
-            is_drafter = name not in ("target", "simple")
+            is_drafter = name not in ("target", "simple", "mtp")
             path = gguf / f"{name}-{outtype}.gguf"
             size = export.to_gguf(hf / name, path, target=hf / "target" if is_drafter else None, outtype=outtype)
             print(path.name, size)
@@ -190,6 +206,7 @@ STAGES: dict[str, Callable[[Work], None]] = {
     "eagle3": make_eagle3,
     "dflash": lambda work: make_block(work, "dflash"),
     "dspark": lambda work: make_block(work, "dspark"),
+    "mtp": make_mtp,
     "report": make_report,
     "files": make_files,
 }

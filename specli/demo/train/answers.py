@@ -137,8 +137,8 @@ class Batch:
     Attributes:
         tokens: `[B, S]` int64.
         is_answer: `[B, S]` bool, tokens the target wrote.
-        features: `[B, S, len(TAPS) · E]`, the tapped boundaries.
-        hidden: `[B, S, E]`, the target's hidden state after its final norm.
+        features: `[B, S, len(TAPS) · E]` bfloat16, the tapped boundaries.
+        hidden: `[B, S, E]` bfloat16, the target's hidden state after its final norm.
     """
 
     tokens: Tensor
@@ -158,18 +158,22 @@ def with_features(target: Qwen3, answers: list[Answer]) -> Batch:
         is_answer[row, answer.n_prompt : len(answer.tokens)] = True
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden, features = target(tokens, taps=TAPS)
-    return Batch(tokens, is_answer, features.float(), hidden.float())
+    return Batch(tokens, is_answer, features.bfloat16(), hidden.bfloat16())
 
 
 def batches(target: Qwen3, answers: list[Answer], size_tokens: int, seed: int) -> Iterator[Batch]:
-    """Endless batches of about `size_tokens` tokens, in a new order each time through."""
+    """Endless batches of about `size_tokens` tokens, in a new order each time through; features are made once."""
     rng = random.Random(seed)
     groups: list[list[Answer]] = [[]]
     for answer in sorted(answers, key=lambda a: len(a.tokens)):
         if (len(groups[-1]) + 1) * len(answer.tokens) > size_tokens:
             groups.append([])
         groups[-1].append(answer)
+    made: dict[int, Batch] = {}
+    order = list(range(len(groups)))
     while True:
-        rng.shuffle(groups)
-        for group in groups:
-            yield with_features(target, group)
+        rng.shuffle(order)
+        for index in order:
+            if index not in made:
+                made[index] = with_features(target, groups[index])
+            yield made[index]

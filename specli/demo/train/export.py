@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from specli.convert import ConvertConfig, convert
 from specli.demo.train.answers import TAPS
 from specli.demo.train.block import MARKOV_RANK, N_LAYERS, BlockDrafter
 from specli.demo.train.eagle3 import Eagle3
+from specli.demo.train.mtp import EXPERT_INNER, N_EXPERTS, Mtp
 from specli.demo.train.network import EPS, ROPE_BASE, Qwen3, Shape
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -66,6 +68,46 @@ def language_model(network: Qwen3, tokenizer: Path, folder: Path, ends: tuple[in
     write(folder, config, {f"model.{name}": tensor for name, tensor in network.state_dict().items()})
     for name in TOKENIZER_FILES:
         shutil.copy(tokenizer / name, folder / name)
+
+
+GLM_TOKENS = ("[gMASK]", "<|user|>", "<|observation|>")
+"""Added tokens that a GLM tokenizer must have; the demo's text never contains them."""
+
+
+def with_mtp(base: Qwen3, network: Mtp, tokenizer: Path, folder: Path, ends: tuple[int, int]) -> None:
+    """A `Glm4MoeForCausalLM` of dense layers, the MTP block behind them; the vocabulary grows to a multiple of 32."""
+    shape, n_trunk = base.shape, base.shape.n_layers
+    n_tokens = -(-(shape.n_tokens + len(GLM_TOKENS)) // 32) * 32
+    config = body_config(shape, n_trunk) | {
+        "architectures": ["Glm4MoeForCausalLM"],
+        "model_type": "glm4_moe",
+        "vocab_size": n_tokens,
+        "partial_rotary_factor": 1.0,
+        "use_qk_norm": True,
+        "first_k_dense_replace": n_trunk,
+        "num_nextn_predict_layers": 1,
+        "moe_intermediate_size": EXPERT_INNER,
+        "n_routed_experts": N_EXPERTS,
+        "n_shared_experts": shape.inner // EXPERT_INNER,
+        "num_experts_per_tok": 1,
+        "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0,
+        "tie_word_embeddings": False,
+        "eos_token_id": ends[0],
+        "pad_token_id": ends[1],
+    }
+    tensors = {f"model.{name}": tensor for name, tensor in base.state_dict().items()}
+    table = torch.cat((base.embed_tokens.weight, torch.zeros(n_tokens - shape.n_tokens, shape.width)))
+    tensors |= {"model.embed_tokens.weight": table, "lm_head.weight": table}
+    prefix = f"model.layers.{n_trunk}."
+    tensors |= {prefix + name: tensor for name, tensor in network.state_dict().items()}
+    tensors[f"{prefix}mlp.gate.e_score_correction_bias"] = torch.zeros(N_EXPERTS)
+    write(folder, config, tensors)
+    for name in TOKENIZER_FILES:
+        shutil.copy(tokenizer / name, folder / name)
+    grown = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    grown.add_special_tokens(list(GLM_TOKENS))
+    grown.save(str(folder / "tokenizer.json"))
 
 
 def eagle3(network: Eagle3, shape: Shape, folder: Path) -> None:
