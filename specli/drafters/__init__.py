@@ -59,6 +59,11 @@ def _no_taps(file: GGUFFile) -> tuple[int, ...]:
     return ()
 
 
+def _no_limit(file: GGUFFile) -> int | None:
+    """Drafts of any length."""
+    return None
+
+
 @dataclass(frozen=True)
 class DrafterSpec:
     """One type of drafter.
@@ -74,7 +79,8 @@ class DrafterSpec:
         detects: Whether a draft file is of this type.
         taps: Boundaries of the target whose hidden states a draft file's network reads (`ModelOptions.taps`).
         reads_nextn: It reads the target's state for MTP heads (`ModelOptions.nextn`).
-        limit: Longest draft that a draft file's network can make, where it has one.
+        limit: Longest draft that a draft file's network can make, or None if it has no limit.
+        serves_itself: Without a draft file it reads the target's own file, which may have heads.
     """
 
     name: str
@@ -87,14 +93,16 @@ class DrafterSpec:
     detects: Callable[[GGUFFile], bool] = _never
     taps: Callable[[GGUFFile], tuple[int, ...]] = _no_taps
     reads_nextn: bool = False
-    limit: Callable[[GGUFFile], int] | None = None
+    limit: Callable[[GGUFFile], int | None] = _no_limit
+    serves_itself: bool = False
 
     def draft_length(self, config: SpeculationConfig, file: GGUFFile | None) -> int:
         """`max_draft`, or less if the draft file's network is limited."""
         configured = self.max_draft(config)
-        if self.limit is None or file is None or not self.detects(file):  # `check` will say what does not fit
+        if file is None or not self.detects(file):  # `check` will say what does not fit
             return configured
-        return min(configured, self.limit(file))
+        limit = self.limit(file)
+        return configured if limit is None else min(configured, limit)
 
     @property
     def length_option(self) -> str | None:
@@ -187,6 +195,30 @@ def _eagle3_taps(file: GGUFFile) -> tuple[int, ...]:
     from specli.models.eagle3 import taps_of
 
     return taps_of(file)
+
+
+def _build_mtp(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.mtp import build_mtp
+
+    return build_mtp(inputs)
+
+
+def _check_mtp(inputs: DrafterInputs) -> None:
+    from specli.drafters.mtp import check_mtp
+
+    check_mtp(inputs)
+
+
+def _is_mtp(file: GGUFFile) -> bool:
+    from specli.drafters.mtp import is_mtp
+
+    return is_mtp(file)
+
+
+def _mtp_length(file: GGUFFile) -> int | None:
+    from specli.drafters.mtp import draft_limit
+
+    return draft_limit(file)
 
 
 def _build_dflash(inputs: DrafterInputs) -> Drafter:
@@ -296,6 +328,19 @@ _ROWS = (  # highest priority first (speculation.md §1.2)
         check=_check_eagle3,
         detects=lambda file: file.architecture == "eagle3",
         taps=_eagle3_taps,
+    ),
+    DrafterSpec(
+        name="draft-mtp",
+        summary="heads that were trained with the target and read its last hidden state, then their own (MTP)",
+        max_draft=lambda config: max(1, config.draft.n_max),
+        build=_build_mtp,
+        options=(*DRAFT_OPTIONS, "--spec-draft-sampling"),
+        needs_draft_file=True,
+        serves_itself=True,
+        check=_check_mtp,
+        detects=_is_mtp,
+        reads_nextn=True,
+        limit=_mtp_length,
     ),
     DrafterSpec(
         name="draft-dflash",

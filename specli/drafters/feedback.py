@@ -52,6 +52,8 @@ class FeedbackDrafter:
         """Proposes up to `n_max` tokens; see `specli.drafters.stepping.collect`."""
         network, sampler, token = self._network, self._sampler, request.last_token
         position = len(request.history)
+        if position == 0:
+            return Draft()  # nothing has been evaluated
         assert self._newest == position - 1, "the state before the last token is not there"
         sampler.prepare(request)
         if sampler.is_greedy:

@@ -149,21 +149,34 @@ class DrafterSet:
         config, inputs = self.plan.config, self.plan.inputs
         if is_table(spec):
             return spec.build(replace(inputs, target=self._target))
-        assert config.draft is not None
-        assert inputs.draft_file is not None
-        report(f"loading {inputs.draft_file.path}")
+        file = inputs.draft_file or inputs.target_file
+        load = config.draft or ModelLoadConfig(  # heads in the target's file: with its kernels, default cache types
+            config.target.path,
+            device=config.target.device,
+            kernels=config.target.kernels,
+            exact=config.target.exact,
+            threads=config.target.threads,
+        )
+        report(f"loading {file.path}")
         target_options = self._target.options
+        n_draft = spec.draft_length(config.speculation, file)
         options = ModelOptions(
-            capacity=target_options.capacity + spec.draft_length(config.speculation, inputs.draft_file) + 1,
-            type_k=QuantType.from_label(config.draft.type_k),
-            type_v=QuantType.from_label(config.draft.type_v),
+            capacity=target_options.capacity + n_draft + 1,
+            type_k=QuantType.from_label(load.type_k),
+            type_v=QuantType.from_label(load.type_v),
             max_tokens=target_options.max_tokens,
             max_outputs=target_options.max_outputs,
+            max_rewind=rewind_for(n_draft),
         )
-        executor = executor_of(config.draft)
+        executor = executor_of(load)
         drafter = spec.build(replace(inputs, target=self._target, executor=executor, options=options))
         networks.enter_context(closing(drafter))
         return drafter
+
+
+def rewind_for(n_draft: int) -> int:
+    """Tokens that recurrent layers must be able to take back: a rejected draft and, between requests, two more."""
+    return n_draft + 2
 
 
 def is_table(spec: DrafterSpec) -> bool:
@@ -233,7 +246,7 @@ def choose_drafters(config: RunConfig, draft_file: GGUFFile | None) -> tuple[lis
     specs = [spec for spec in DRAFTERS.values() if spec.name in types]
     lines = []
     for spec in specs:
-        if spec.needs_draft_file and draft_file is None:
+        if spec.needs_draft_file and draft_file is None and not spec.serves_itself:
             raise UsageError(f"{spec.name} needs a draft model", hint="give one with -md FILE")
         source = f", {draft_file.path}" if spec.needs_draft_file and draft_file is not None else ""
         n_max = spec.draft_length(config.speculation, draft_file)

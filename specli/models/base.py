@@ -135,6 +135,13 @@ class Model(ABC):
     def layer(self, tensors: Tensors, index: int) -> Layer:
         """Claims the tensors of layer `index` and puts the layer together."""
 
+    @classmethod
+    def nextn_layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
+        """Claims the ordinary layer inside MTP block `index` ≥ n_layers; `specli.models.mtp` adds what is around it."""
+        family = cls.__new__(cls)  # a layer is made from the configuration alone
+        family.config = config
+        return family.layer(tensors, index)
+
     def claim(self, tensors: Tensors) -> None:  # noqa: B027
         """Claims what the family has besides embedding, layers and head."""
 

@@ -39,20 +39,22 @@ class FeedbackNetwork(ABC):
         options: The cache's capacity: the context and one draft, and a cell behind them that nobody reads.
         features: `[T, ·]` float32, what the target captures.
         width: Elements of a state, D.
+        head_width: Elements of what the head multiplies; None = D.
         n_draft: Tokens of a draft, N ≥ 1.
         n_logits: Tokens the head knows, V_d.
         mapping: `[V_d]` int32, the target's ids of those; None = the same.
 
     Attributes:
         cell_offset: Cell of a pair minus the position of its token.
-        cell_stride: Cells from one token of a draft to the next.
+        has_cells: It has a cache. If not, every step of a draft stands at the position of the newest token and sees
+            what lies before that.
         executor: As given.
         n_draft: As given.
         logits: `[1, V_d]` float32 of the latest step.
     """
 
     cell_offset: ClassVar[int] = 0
-    cell_stride: ClassVar[int] = 1
+    has_cells: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -63,7 +65,8 @@ class FeedbackNetwork(ABC):
         width: int,
         n_draft: int,
         n_logits: int,
-        mapping: torch.Tensor | None,
+        mapping: torch.Tensor | None = None,
+        head_width: int | None = None,
     ) -> None:
         new, n = executor.buffer, features.capacity
         self.executor = executor
@@ -83,15 +86,11 @@ class FeedbackNetwork(ABC):
 
         self._ids = new(n_draft, 1, Extent.ONE, torch.int32)  # row i: the token that step i reads
         self._fed = new(n_draft + 1, width, Extent.ONE)  # row i: the state that step i reads; it writes row i + 1
-        self._steps = self._new_rows(n_draft, Extent.ONE)
-        self._last = new(1, self.n_last(width), Extent.ONE)  # what the head multiplies
+        self._steps = self._new_rows(n_draft, Extent.ONE, ends=not self.has_cells)
+        self._last = new(1, head_width or width, Extent.ONE)  # what the head multiplies
         self.logits = new(1, n_logits, Extent.ONE)
         self._best_values = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE)
         self._best_ids = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE, torch.int32)
-
-    def n_last(self, width: int) -> int:
-        """Elements of what the head multiplies, given the width of a state."""
-        return width
 
     # -- use -------------------------------------------------------------------------------------------------------
 
@@ -180,18 +179,20 @@ class FeedbackNetwork(ABC):
         ends = None if steps.ends is None else steps.ends.row(index)
         return Rows(steps.positions.row(index), steps.slots.row(index), steps.scratch, ends)
 
-    def _new_rows(self, n: int, extent: Extent) -> Rows:
-        new = self.executor.buffer
+    def _new_rows(self, n: int, extent: Extent, *, ends: bool = False) -> Rows:
         scratch = Scratch(self.executor, n if extent == Extent.TOKENS else 1, extent)
-        return Rows(new(n, 1, extent, torch.int32), new(n, 1, extent, torch.int32), scratch)
+        positions, slots, last = (self.executor.buffer(n, 1, extent, torch.int32) for _ in range(3))
+        return Rows(positions, slots, scratch, last if ends else None)
 
     def _place(self, token: int, position: int) -> None:
         self._ids.data[0, 0] = token
-        first, stride = position + self.cell_offset, self.cell_stride
-        cells = np.arange(self.n_draft, dtype=np.int32) * stride + first
-        self._steps.positions.data[:, 0] = torch.from_numpy(cells.astype(np.int32))
         if self._steps.ends is not None:
+            self._steps.positions.data.fill_(position)
             self._steps.ends.data.fill_(position)
+        else:
+            first = position + self.cell_offset
+            cells = torch.arange(first, first + self.n_draft, dtype=torch.int32)
+            self._steps.positions.data[:, 0] = cells
 
     def _step(self, index: int) -> tuple[Floats, Ints]:
         self._programs[index].run(1)
