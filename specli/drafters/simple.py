@@ -90,9 +90,12 @@ class DraftSimple:
         keep = next((i for i in range(self._n_agreed, end) if self._cached[i] != tokens[i]), end)
         self._cut(keep)
         self._n_agreed = len(tokens)
-        return list(tokens[keep:])
+        return list(tokens[len(self._cached) :])
 
     def _cut(self, length: int) -> None:
+        """Cuts the cache, to nothing where recurrent layers no longer know the state at `length`."""
+        if not self._model.cache.can_truncate(SLOT, length):
+            length = 0
         del self._cached[length:]
         self._model.cache.truncate(SLOT, length)
         self._n_agreed = min(self._n_agreed, length)

@@ -18,7 +18,15 @@ from specli.drafters.chain import DrafterChain
 from specli.engine.advice import drafting_line, plain_step
 from specli.engine.chain import with_model_defaults
 from specli.engine.config import RequestConfig, RunConfig
-from specli.engine.drafting import DrafterPlan, DrafterSet, Report, TargetNeeds, executor_of, plan_drafters
+from specli.engine.drafting import (
+    DrafterPlan,
+    DrafterSet,
+    Report,
+    TargetNeeds,
+    executor_of,
+    plan_drafters,
+    rewind_for,
+)
 from specli.engine.loop import Engine, Generation, TokenLogprob
 from specli.engine.plan import MemoryPlan, available_bytes, fit_context
 from specli.engine.session import Session
@@ -144,6 +152,15 @@ class Run:
             self._built.append(DrafterSet(plan, target, self._report))
         self._load_ns = self._load_ns or time.perf_counter_ns() - self._begun
         return list(self._built)
+
+    def check(self, config: RunConfig) -> DrafterPlan:
+        """Chooses and checks drafters by metadata; nothing is built, and what is in use stays.
+
+        Raises:
+            SpecliError: They do not fit.
+        """
+        with ExitStack() as files:
+            return self._plan(config, files)
 
     def use(self, drafters: DrafterSet) -> None:
         """From now on requests use these drafters, one of those that `build` returned last; the cache starts empty."""
@@ -272,6 +289,7 @@ class Run:
             nextn=needs.reads_nextn,
             max_tokens=max(min(config.n_batch, self._n_ctx), 1 + needs.max_draft),
             max_outputs=max(MIN_OUTPUTS, 1 + needs.max_draft),
+            max_rewind=rewind_for(needs.max_draft),
         )
         self._report(f"loading {self._file.path}")
         self._target = target = _load(self._file, executor_of(config.target), options)

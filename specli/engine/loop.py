@@ -158,12 +158,15 @@ class Engine:
         """Keeps the longest common prefix of history and prompt and returns its length.
 
         At least the last prompt token is evaluated again, for its logits; one token more when a drafter reads features,
-        because its newest cell pairs a token with its successor (see `Drafter.rewind`).
+        because its newest cell pairs a token with its successor (see `Drafter.rewind`). Nothing is kept when recurrent
+        layers no longer know the state at the end of the prefix.
         """
         limit = min(len(self.history), len(prompt) - 1)
         keep = next((i for i in range(limit) if self.history[i] != prompt[i]), limit)
         if self.chain.reads_features:
             keep = max(0, keep - 1)
+        if not self.target.cache.can_truncate(SLOT, keep):
+            keep = 0
         if keep < len(self.history):
             self.truncate(keep)
         self.chain.rewind(keep)

@@ -28,10 +28,11 @@ def available_bytes() -> int | None:
 
 
 def cache_bytes_per_token(config: ModelConfig, type_k: QuantType, type_v: QuantType) -> int:
-    """Bytes that one token takes in the cache of all layers."""
+    """Bytes that one token takes in the cache of all layers; recurrent ones and those that share take none."""
     return sum(
         layer.n_kv_heads * (type_k.row_bytes(layer.head_size_k) + type_v.row_bytes(layer.head_size_v))
         for layer in config.layers[: config.n_layers]
+        if layer.delta is None and layer.kv_source is None
     )
 
 

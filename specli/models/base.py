@@ -104,7 +104,7 @@ class Model(ABC):
         embedding = (config.n_vocab, config.n_embd)
         self._token_embd = tensors.matrix("token_embd.weight", embedding)
         self.claim(tensors)
-        self._layers = [self.layer(tensors, index) for index in range(config.n_layers)]
+        self._layers = [self.layer(config, tensors, index) for index in range(config.n_layers)]
         self._output_norm = RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
         self._output = tensors.matrix("output.weight", embedding, "optional") or self._token_embd  # absent: tied
         self._output_bias = tensors.vector("output.bias", config.n_vocab, self.output_bias)
@@ -131,16 +131,15 @@ class Model(ABC):
     def configure(cls, file: GGUFFile) -> ModelConfig:
         """The configuration of a file of this family."""
 
+    @classmethod
     @abstractmethod
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """Claims the tensors of layer `index` and puts the layer together."""
 
     @classmethod
     def nextn_layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """Claims the ordinary layer inside MTP block `index` ≥ n_layers; `specli.models.mtp` adds what is around it."""
-        family = cls.__new__(cls)  # a layer is made from the configuration alone
-        family.config = config
-        return family.layer(tensors, index)
+        return cls.layer(config, tensors, index)
 
     def claim(self, tensors: Tensors) -> None:  # noqa: B027
         """Claims what the family has besides embedding, layers and head."""

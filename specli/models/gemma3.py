@@ -48,9 +48,10 @@ class Gemma3(Model):
             logit_softcap=keys.number("final_logit_softcapping", 0.0),
         )
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A layer with post-norms and head norms."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
 
         def norm(name: str) -> RMSNorm:
             return RMSNorm(tensors, f"{prefix}{name}.weight", config.n_embd, eps=config.rms_eps)

@@ -73,9 +73,10 @@ class Gemma4(Model):
         """Per-layer embeddings, where the model has them."""
         self._layer_inputs = LayerInputs(tensors, self.config) if self.config.n_layer_input else None
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A layer with post-norms and head norms."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
 
         def norm(name: str) -> RMSNorm:

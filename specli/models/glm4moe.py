@@ -45,9 +45,10 @@ class Glm4MoE(Model):
         )
         return replace(config, layers=layers)
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A pre-norm layer; `post_attention_norm` stands before the feed-forward."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         feed_forward: FeedForwardPart
         if layer.experts is None:

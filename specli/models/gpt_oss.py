@@ -47,9 +47,10 @@ class GptOss(Model):
             nextn_is_normed=False,
         )
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A pre-norm layer with sinks and experts; `post_attention_norm` stands before the experts."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         assert layer.experts is not None, "every layer has experts"
         return Layer(

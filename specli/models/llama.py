@@ -38,9 +38,10 @@ class Llama(Model):
         layers = tuple(replace(layer, rope=replace(layer.rope, interleaved=True)) for layer in config.layers)
         return replace(config, layers=layers)
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A pre-norm layer with optional biases everywhere."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         return Layer(
             attn_norm=RMSNorm(tensors, f"{prefix}attn_norm.weight", n_embd, eps=eps),

@@ -22,9 +22,10 @@ class Qwen2(Model):
         require_plain_heads(file, config)
         return config
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A pre-norm layer."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         return Layer(
             attn_norm=RMSNorm(tensors, f"{prefix}attn_norm.weight", n_embd, eps=eps),

@@ -21,20 +21,21 @@ class Qwen3(Model):
         """The common keys."""
         return ModelConfig.from_gguf(file)
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A pre-norm layer with head norms."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         return Layer(
             attn_norm=RMSNorm(tensors, f"{prefix}attn_norm.weight", n_embd, eps=eps),
             attention=Attention(tensors, prefix, layer, n_embd, eps=eps, head_norms="required", output_bias="no"),
             ffn_norm=RMSNorm(tensors, f"{prefix}ffn_norm.weight", n_embd, eps=eps),
-            feed_forward=self.feed_forward(tensors, index),
+            feed_forward=cls.feed_forward(config, tensors, index),
         )
 
-    def feed_forward(self, tensors: Tensors, index: int) -> FeedForwardPart:
+    @classmethod
+    def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
         """What follows attention in layer `index`."""
-        config = self.config
         return FeedForward(tensors, f"blk.{index}.", config.n_embd, config.layers[index].n_ff, config.activation)
 
 
@@ -56,8 +57,9 @@ class Qwen3MoE(Qwen3):
         layers = zip(config.layers, experts, strict=True)
         return replace(config, layers=tuple(replace(layer, experts=mixture) for layer, mixture in layers))
 
-    def feed_forward(self, tensors: Tensors, index: int) -> FeedForwardPart:
+    @classmethod
+    def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
         """The layer's experts."""
-        mixture = self.config.layers[index].experts
+        mixture = config.layers[index].experts
         assert mixture is not None, "every layer has experts"
-        return Experts(tensors, f"blk.{index}.", self.config.n_embd, mixture, self.config.activation)
+        return Experts(tensors, f"blk.{index}.", config.n_embd, mixture, config.activation)

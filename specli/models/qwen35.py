@@ -39,9 +39,10 @@ class Qwen35(Model):
 
         return replace(config, layers=tuple(refine(index, layer) for index, layer in enumerate(config.layers)))
 
-    def layer(self, tensors: Tensors, index: int) -> Layer:
+    @classmethod
+    def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """A pre-norm layer; `post_attention_norm` stands before the feed-forward."""
-        config, layer, prefix = self.config, self.config.layers[index], f"blk.{index}."
+        layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         mixer: AttentionPart
         if layer.delta is not None:
@@ -54,12 +55,12 @@ class Qwen35(Model):
             attn_norm=RMSNorm(tensors, f"{prefix}attn_norm.weight", n_embd, eps=eps),
             attention=mixer,
             ffn_norm=RMSNorm(tensors, f"{prefix}post_attention_norm.weight", n_embd, eps=eps),
-            feed_forward=self.feed_forward(tensors, index),
+            feed_forward=cls.feed_forward(config, tensors, index),
         )
 
-    def feed_forward(self, tensors: Tensors, index: int) -> FeedForwardPart:
+    @classmethod
+    def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
         """What follows the mixer in layer `index`."""
-        config = self.config
         return FeedForward(tensors, f"blk.{index}.", config.n_embd, config.layers[index].n_ff, config.activation)
 
 
@@ -82,9 +83,9 @@ class Qwen35MoE(Qwen35):
         layers = zip(config.layers, experts, strict=True)
         return replace(config, layers=tuple(replace(layer, experts=mixture) for layer, mixture in layers))
 
-    def feed_forward(self, tensors: Tensors, index: int) -> FeedForwardPart:
+    @classmethod
+    def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
         """The layer's experts, chosen and shared."""
-        config = self.config
         mixture = config.layers[index].experts
         assert mixture is not None, "every layer has experts"
         return SharedExperts(tensors, f"blk.{index}.", config.n_embd, mixture, config.activation, is_gated=True)

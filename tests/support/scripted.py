@@ -24,6 +24,9 @@ class ScriptedTarget:
         self.cells: list[int] = []
         self.n_rows = 0
 
+    def can_truncate(self, slot: int, length: int) -> bool:
+        return True
+
     def truncate(self, slot: int, length: int) -> None:
         assert length <= len(self.cells)
         del self.cells[length:]
