@@ -1,0 +1,114 @@
+"""What a round costs, measured, and what drafting can bring at that cost.
+
+A round with k draft tokens costs one verification of k + 1 rows, one draft, and sampling; it brings 1 + the accepted
+tokens. Everything is put in relation to a plain step, a forward of one row with sampling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from specli.engine.loop import SLOT, Engine
+
+REPEATS = 5
+_HALVINGS = 40
+
+
+def verification_costs(engine: Engine, rows: Iterable[int], *, repeats: int = REPEATS) -> dict[int, float]:
+    """Nanoseconds of a target forward of n rows behind the engine's history: rows → median of `repeats`.
+
+    The history must not be empty. Sizes take turns, so that a busy moment of the machine does not hit one of them only.
+    """
+    sizes = sorted(set(rows))
+    assert engine.history
+    start = len(engine.history)
+    times: dict[int, list[int]] = {n: [] for n in sizes}
+    for repeat in range(repeats + 1):
+        for n in sizes:
+            tokens = np.full(n, engine.history[-1], dtype=np.int32)
+            positions = np.arange(start, start + n, dtype=np.int32)
+            begun = time.perf_counter_ns()
+            engine.target.forward(tokens, positions, np.full_like(tokens, SLOT), np.arange(n, dtype=np.int32))
+            elapsed = time.perf_counter_ns() - begun
+            engine.target.cache.truncate(SLOT, start)
+            if repeat:  # the first turn warms up
+                times[n].append(elapsed)
+    return {n: float(median(found)) for n, found in times.items()}
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Costs in nanoseconds.
+
+    Attributes:
+        verify: Rows → target forward; has 1.
+        sample: Sampling one token.
+        draft: One draft, and keeping the drafters up to date for a round.
+    """
+
+    verify: Mapping[int, float]
+    sample: float = 0.0
+    draft: float = 0.0
+
+    def verification(self, rows: int) -> float:
+        """A target forward of `rows` rows, between measured sizes on a straight line, beyond them on the last one.
+
+        Example: 2 rows take 10, 4 rows 14: 3 rows take 12, 6 rows 18.
+        """
+        sizes = sorted(self.verify)
+        if rows in self.verify or len(sizes) == 1:
+            return self.verify.get(rows, self.verify[sizes[0]])
+        upper = next((i for i, size in enumerate(sizes) if size > rows), len(sizes) - 1)
+        low, high = sizes[max(0, upper - 1)], sizes[max(1, upper)]
+        slope = (self.verify[high] - self.verify[low]) / (high - low)
+        return self.verify[low] + slope * (rows - low)
+
+    @property
+    def plain(self) -> float:
+        """A token without drafting."""
+        return self.verify[1] + self.sample
+
+    def round(self, n_draft: int, length: float) -> float:
+        """A round with `n_draft` draft tokens that brings `length` tokens."""
+        return self.verification(n_draft + 1) + self.draft + self.sample * length
+
+    def speed_up(self, n_draft: int, length: float) -> float:
+        """Tokens per time against plain decoding, when rounds bring `length` tokens on average."""
+        return length * self.plain / self.round(n_draft, length)
+
+    def break_even_length(self, n_draft: int) -> float:
+        """Mean tokens per round, the target's own included, at which drafting costs as much as it brings."""
+        return (self.verification(n_draft + 1) + self.draft) / self.verify[1]
+
+    def break_even(self, n_draft: int) -> float | None:
+        """Acceptance per token, the same at every position, that breaks even; None if not even 1 does.
+
+        Solves 1 + p + … + p^k = break-even length. Example: k = 4, length 2.5: p = 0.656.
+        """
+        wanted = self.break_even_length(n_draft)
+        if wanted > n_draft + 1:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if expected_length(middle, n_draft) < wanted else (low, middle)
+        return high
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: times in milliseconds."""
+        return {
+            "verify_ms": {str(n): ns / 1e6 for n, ns in sorted(self.verify.items())},
+            "sample_ms": self.sample / 1e6,
+            "draft_ms": self.draft / 1e6,
+        }
+
+
+def expected_length(p: float, n_draft: int) -> float:
+    """Mean tokens per round when every draft token stands with chance `p` if those before it do."""
+    return sum(p**i for i in range(n_draft + 1))

@@ -1,0 +1,175 @@
+"""What drafters would have got on a given text: the text, not the target, decides which draft tokens stand.
+
+As llama.cpp's `llama-lookup-stats` does for one drafter. A drafter without a network needs no model at all: it reads
+the tokens. One with a network is shown the target's hidden states of the text, so the target runs along.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specli.drafters.base import DraftRequest, TargetBatch
+from specli.drafters.chain import DrafterChain
+from specli.drafters.stats import DrafterStats, ratio
+from specli.engine.loop import EMPTY, Engine
+from specli.errors import FormatError
+
+SCHEMA = "specli.replay/1"
+BATCH = 64  # tokens of a prompt shown at once; every target has room for as many
+Feed = Callable[[Sequence[int], int], None]
+"""Shows the drafters the tokens that begin at a position; whatever was there is overwritten."""
+
+
+@dataclass
+class Replay:
+    """The outcome for one choice of drafters.
+
+    Attributes:
+        name: Which.
+        n_tokens: Tokens of the text that could have been drafted.
+        n_rounds: Target forwards that speculative decoding would have needed for them.
+        drafters: Counters, in priority order.
+        rows: Rows of a verification → how many rounds had it.
+    """
+
+    name: str
+    n_tokens: int
+    n_rounds: int
+    drafters: tuple[DrafterStats, ...]
+    rows: dict[int, int]
+
+    @property
+    def tokens_per_round(self) -> float | None:
+        """Tokens per target forward; None for a text without tokens."""
+        return ratio(self.n_tokens, self.n_rounds)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the tokens that drafts would have brought."""
+        return ratio(sum(stats.acc_tokens for stats in self.drafters), self.n_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "n_tokens": self.n_tokens,
+            "n_rounds": self.n_rounds,
+            "tokens_per_round": self.tokens_per_round,
+            "coverage": self.coverage,
+            "drafters": [
+                {**asdict(stats), "acceptance": stats.acceptance, "mean_acc_len": stats.mean_acc_len}
+                for stats in self.drafters
+            ],
+        }
+
+
+def tokens_only(chain: DrafterChain) -> Feed:
+    """Feeds drafters that read no hidden states."""
+
+    def feed(tokens: Sequence[int], position: int) -> None:
+        ids = np.asarray(tokens, dtype=np.int32)
+        chain.process(TargetBatch(ids, np.arange(position, position + len(ids), dtype=np.int32)))
+
+    return feed
+
+
+def with_target(engine: Engine) -> Feed:
+    """Feeds the engine's drafters what its target makes of the tokens."""
+
+    def feed(tokens: Sequence[int], position: int) -> None:
+        engine.truncate(position)
+        engine.evaluate(tokens, EMPTY)
+
+    return feed
+
+
+def replay(
+    chain: DrafterChain, tokens: Sequence[int], *, n_prompt: int, feed: Feed, name: str = "", batch: int = BATCH
+) -> Replay:
+    """Walks through `tokens`, the first `n_prompt` of them as the prompt; at least one.
+
+    Each round drafts behind the newest token, compares with the text, and goes on behind the first token that differs:
+    exactly what greedy decoding would do if the target wrote this text.
+    """
+    n_prompt = max(1, n_prompt)
+    for at in range(0, n_prompt, batch):
+        feed(tokens[at : min(at + batch, n_prompt)], at)
+    chain.begin(tokens[:n_prompt])
+    rows: dict[int, int] = {}
+    history = list(tokens[:n_prompt])
+    end, n_rounds = n_prompt, 0  # the token at `end` is sampled, not yet evaluated
+    while end < len(tokens) - 1:
+        most = len(tokens) - end - 2
+        drafted: list[int] = []
+        if most > 0:
+            draft, _ = chain.draft(DraftRequest(history, tokens[end], most))
+            drafted = draft.tokens
+        n_accepted = next((i for i, token in enumerate(drafted) if token != tokens[end + 1 + i]), len(drafted))
+        feed([tokens[end], *drafted], end)
+        if drafted:
+            chain.accept(n_accepted)
+        rows[len(drafted) + 1] = rows.get(len(drafted) + 1, 0) + 1
+        history += tokens[end : end + 1 + n_accepted]
+        end += 1 + n_accepted
+        n_rounds += 1
+    stats = tuple(deepcopy(item) for item in chain.stats)
+    return Replay(name, max(0, len(tokens) - n_prompt - 1), n_rounds, stats, rows)
+
+
+@dataclass(frozen=True)
+class ReplayText:
+    """A text to replay.
+
+    Attributes:
+        name: Where it is from.
+        text: As text, or nothing if it is given as tokens.
+        tokens: As tokens, prompt first, or nothing.
+        n_prompt: Tokens of the prompt.
+    """
+
+    name: str
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    n_prompt: int = 1
+
+
+def read_replay(path: Path) -> list[ReplayText]:
+    """The texts of a file: JSON Lines of `specli generate --json` (their tokens count), else one plain text.
+
+    Raises:
+        FormatError: The file cannot be read, or a record lacks its tokens.
+    """
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
+    if path.suffix not in (".json", ".jsonl"):
+        if not content.strip():
+            raise FormatError(f"{path}: no text in it")
+        return [ReplayText(str(path), text=content)]
+    texts = []
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            texts.append(_read_record(f"{path}: line {number}", line))
+    if not texts:
+        raise FormatError(f"{path}: no records in it")
+    return texts
+
+
+def _read_record(where: str, line: str) -> ReplayText:
+    try:
+        record = json.loads(line)
+        prompt, generated = record["prompt"]["ids"], record["tokens"]
+        tokens = tuple(int(token) for token in (*prompt, *generated))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise FormatError(f"{where}: not a record of specli generate --json (schema specli.run/1)") from None
+    if not prompt:
+        raise FormatError(f"{where}: the prompt has no tokens")
+    return ReplayText(where, tokens=tokens, n_prompt=len(prompt))
