@@ -96,7 +96,7 @@ def global_value(config: Values, name: str, nested: str, types: list[str]) -> in
 
 def gemma4_keys(directory: Path, n_tokens: int) -> Keys:
     """Byte-fallback BPE with merges, as "gemma4"."""
-    tokens = fallback_list(directory)
+    tokens = fallback_list(directory, n_tokens)
     for token, text in enumerate(tokens.texts):
         if text in VISIBLE:
             tokens.types[token] = int(TokenType.USER_DEFINED)

@@ -216,8 +216,11 @@ def has_byte_fallback(directory: Path) -> bool:
     )
 
 
-def fallback_list(directory: Path) -> _List:
-    """The token list of a byte-fallback tokenizer.json: all scores -1000, specials are those named in the config."""
+def fallback_list(directory: Path, n_tokens: int) -> _List:
+    """The token list of a byte-fallback tokenizer.json: all scores -1000, specials are those named in the config.
+
+    Padded to `n_tokens`, which upstream does not do; its loader then refuses the model.
+    """
     path = _need(directory, "tokenizer.json")
     tokenizer = _load_tokenizer(path)
     base = tokenizer.get_vocab(with_added_tokens=False)
@@ -225,7 +228,7 @@ def fallback_list(directory: Path) -> _List:
     specials = {everything[text] for text in _special_texts(directory) if text in everything}
     texts = {token: text for text, token in everything.items()}
     added = sorted(token for token in texts if token >= len(base))
-    tokens = _List(len(base) + len(added))
+    tokens = _List(max(n_tokens, len(base) + len(added)))
     for token in range(len(base)):
         if token not in texts:
             raise FormatError(f"{path}: token id {token} is missing")
@@ -250,8 +253,8 @@ def _special_texts(directory: Path) -> set[str]:
 
 
 def fallback_keys(directory: Path, n_tokens: int) -> Keys:
-    """Byte-fallback BPE ("llama") from tokenizer.json; the list is as long as the tokenizer."""
-    tokens = fallback_list(directory)
+    """Byte-fallback BPE ("llama") from tokenizer.json."""
+    tokens = fallback_list(directory, n_tokens)
     keys = Keys()
     keys.add("tokenizer.ggml.model", "str", "llama")
     keys.add("tokenizer.ggml.pre", "str", "default")

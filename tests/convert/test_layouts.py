@@ -6,24 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from specli.convert import ConvertConfig, ConvertReport, convert
-from specli.convert.pretokenizers import PRETOKENIZERS, PROBE
 from specli.gguf.file import GGUFFile
-from tests.support.checkpoints import CASES, write_bpe_tokenizer
+from tests.support.checkpoints import CASES
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "convert_layouts.json").read_text())["sha256"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def tiny_tokenizer_is_known(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The fixtures' byte-level tokenizer counts as "gpt-2", as when the goldens were recorded."""
-    for extra in ((), ("[gMASK]", "<|user|>", "<|endoftext|>", "<|observation|>")):
-        folder = tmp_path_factory.mktemp("tokenizer")
-        write_bpe_tokenizer(folder, extra)
-        ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(PROBE).ids
-        PRETOKENIZERS[hashlib.sha256(str(ids).encode()).hexdigest()] = "gpt-2"
+pytestmark = pytest.mark.usefixtures("tiny_tokenizer_is_known")
 
 
 def run(tmp_path: Path, name: str, outtype: str = "auto", **changes: object) -> ConvertReport:

@@ -122,6 +122,7 @@ def write_fallback_tokenizer(directory: Path, extra: tuple[str, ...] = ()) -> No
     merges = [("t", "h"), ("i", "n"), ("\u2581", "th")]
     letters = [chr(c) for c in range(97, 123)] + ["\u2581"]
     texts = [*SPECIALS, *(f"<0x{b:02X}>" for b in range(256)), *letters, *("".join(pair) for pair in merges)]
+    texts += [chr(0x4E00 + number) for number in range(V - len(texts) - len(extra))]
     added = [
         {"id": number, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
          "special": text in SPECIALS}
@@ -268,6 +269,15 @@ def qwen3(directory: Path) -> None:
     shapes = _top() | _layers(lambda p: _norms(p) | _attention(p + "self_attn.", norms=True) | _mlp(p + "mlp."))
     write_checkpoint(directory, config, random_tensors(shapes))
     write_sentencepiece_tokenizer(directory)
+
+
+def qwen3_tied(directory: Path) -> None:
+    qwen3(directory)
+    config = json.loads((directory / "config.json").read_text())
+    shapes = _top(head=False) | _layers(
+        lambda p: _norms(p) | _attention(p + "self_attn.", norms=True) | _mlp(p + "mlp.")
+    )
+    write_checkpoint(directory, {**config, "tie_word_embeddings": True}, random_tensors(shapes))
 
 
 def _experts(prefix: str, n: int, inner: int) -> Shapes:
@@ -447,7 +457,7 @@ def _qwen35_text(**changes: Any) -> dict[str, Any]:
             "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
             "linear_num_value_heads": 4, "attn_output_gate": True, "mtp_num_hidden_layers": 1, "rms_norm_eps": 1e-6,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
-                                "mrope_section": [11, 11, 10], "mrope_interleaved": True}, **changes}  # fmt: skip
+                                "mrope_section": [1, 1, 0], "mrope_interleaved": True}, **changes}  # fmt: skip
 
 
 def _qwen35_block(p: str, feed_forward: Callable[[str], Shapes]) -> Shapes:
@@ -800,6 +810,7 @@ CASES: dict[str, Case] = {
     "mixtral": Case(mixtral),
     "qwen2": Case(qwen2),
     "qwen3": Case(qwen3),
+    "qwen3-tied": Case(qwen3_tied),
     "qwen3-fp8": Case(qwen3_fp8),
     "qwen3-moe": Case(qwen3_moe),
     "gemma3": Case(gemma3),
@@ -824,7 +835,7 @@ CASES: dict[str, Case] = {
     "dflash-sliding": Case(dflash_sliding, "qwen3"),
     "dflash2": Case(dflash2, "qwen3"),
     "dflash-speculators": Case(dflash_speculators, "qwen3", upstream="does not read the nested layer config"),
-    "dspark-deepspec": Case(dspark_deepspec, "qwen2"),
+    "dspark-deepspec": Case(dspark_deepspec, "qwen3-tied"),
     "dspark-untied": Case(dspark_deepspec, "qwen3", upstream="drops the head of an untied target"),
     "dspark-speculators": Case(dspark_speculators, "qwen3"),
     "dspark-specforge": Case(dspark_specforge, "qwen3"),
