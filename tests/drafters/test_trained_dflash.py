@@ -1,0 +1,112 @@
+"""The trained SmolLM2 drafters against the drafts that llama.cpp b11434 made with them (`../shared/drafters`).
+
+Both engines round activations to eight bits, each in its own way, so a token may differ where two are nearly alike: the
+recorded one then has to be among our candidates, close behind the best. Everything after it in that block is free to
+differ, the next block starts from the recorded tokens again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specli.convert import ConvertConfig, convert
+from specli.drafters.config import DraftConfig
+from tests.support.drafting import Pair, open_pair
+from tests.support.runs import executors
+
+pytestmark = pytest.mark.real
+
+CHECKPOINTS = {"dflash": "dflash-zlab", "dspark": "dspark-deepspec"}
+RUNS = [f"{kind} bf16 n{n}" for kind in CHECKPOINTS for n in (3, 7)] + ["dspark bf16 n7 p0.5"]
+NEARLY_ALIKE = 0.5  # logits; differences seen are up to 0.36, the best two are 1.6 apart on average
+CONFIDENCE = 0.01
+
+
+@pytest.fixture(scope="module")
+def drafts(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, made = tmp_path_factory.mktemp("trained"), {}
+    for kind, name in CHECKPOINTS.items():
+        source, target = shared / "drafters" / name, shared / "drafters" / "target"
+        (made[kind],) = convert(
+            ConvertConfig(source, outfile=folder / f"{kind}.gguf", outtype="bf16", target=target)
+        ).paths
+    return made
+
+
+def recorded(shared: Path, run: str) -> list[dict[str, Any]]:
+    runs = json.loads((shared / "golden" / "drafters.json").read_text())["runs"]
+    return [record for record in runs if record["run"] == run]
+
+
+def open_run(run: str, target: Path, drafts: dict[str, Path]) -> Any:
+    kind, _, n_max, *rest = run.split()
+    config = DraftConfig(n_max=int(n_max[1:]), p_min=float(rest[0][1:]) if rest else 0.0)
+    return open_pair(
+        target, drafts[kind], f"draft-{kind}", config,
+        kernels=executors()[-1], cache="f16", capacity=512, max_tokens=256,
+    )  # fmt: skip
+
+
+def explained(pair: Pair, found: list[int], expected: list[int], p_min: float) -> bool:
+    """Whether drafts are equal, or part where two tokens are nearly alike or confidence is nearly at its bound."""
+    if found == expected:
+        return True
+    at = next((i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), None)
+    proposals = pair.drafter.network.slots.read()  # type: ignore[attr-defined]
+    if at is None:
+        return abs(float(proposals[min(len(found), len(expected))].confidence) - p_min) < CONFIDENCE
+    values = dict(zip(proposals[at].ids.tolist(), proposals[at].values.tolist(), strict=True))
+    return max(values.values()) - values.get(expected[at], -1e9) < NEARLY_ALIKE
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_drafts_equal_recorded_ones(run: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+    p_min = 0.5 if "p0.5" in run else 0.0
+    n_first, n_steps = 0, 0
+    with open_run(run, smollm2_path, drafts) as pair:
+        for record in recorded(shared, run):
+            pair.prompt(record["prompt_ids"][:-1], chunk=256)
+            n_whole = len(record["steps"]) - 2  # the last drafts are cut to what may still be generated
+            for number, (position, last, expected, verified) in enumerate(record["steps"]):
+                assert position == len(pair.history)
+                found = pair.draft(last).tokens
+                if number >= n_whole:
+                    del found[len(expected) :]
+                assert explained(pair, found, expected, p_min), (record["prompt"], position, found, expected)
+                n_first += found[:1] == expected[:1]
+                n_steps += 1
+                pair.verify(last, expected, len(verified) - 1)
+    assert n_first > 0.93 * n_steps
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_as_many_tokens_stand(run: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+    """Along the recorded text, with our own drafts: share of drafts whose first i tokens all stand, within 0.02."""
+    records = recorded(shared, run)
+    ours, theirs, n_ours, n_theirs = Counter[int](), Counter[int](), 0, 0
+    with open_run(run, smollm2_path, drafts) as pair:
+        for record in records:
+            pair.prompt(record["prompt_ids"][:-1], chunk=256)
+            text, n_prompt = record["generated_ids"], len(record["prompt_ids"])
+            done = 0  # of the recorded text; the newest of it is not evaluated yet
+            while done < len(text):
+                last = text[done - 1] if done else record["prompt_ids"][-1]
+                draft = pair.draft(last).tokens[: len(text) - done]
+                stand = next((i for i, token in enumerate(draft) if token != text[done + i]), len(draft))
+                n_ours += bool(draft)
+                ours.update(range(stand))
+                pair.verify(last, draft, stand)
+                done += stand + 1
+                assert len(pair.history) == n_prompt + done - 1
+            for _, _, draft, verified in record["steps"]:
+                n_theirs += bool(draft)
+                theirs.update(range(len(verified) - 1))
+    for i in range(7):
+        assert ours[i] / n_ours == pytest.approx(theirs[i] / n_theirs, abs=0.02)
+    n_accepted = sum(record["n_accept"] for record in records)
+    assert sum(theirs.values()) == pytest.approx(n_accepted, abs=3)  # the last steps are cut at the limit
