@@ -21,7 +21,7 @@ from specli.models import load_model
 from specli.models.base import ModelOptions
 from specli.tokenizer import Tokenizer
 from tests.support.tiny_dflash import tiny_dflash
-from tests.support.tiny_drafters import tiny_eagle3
+from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
 CONFIG = SpeculationConfig(
@@ -39,6 +39,7 @@ UPSTREAM_ORDER = (
 DRAFT_FILES: dict[str, Callable[[Path], Path]] = {
     "draft-simple": lambda path: tiny_gguf(path, seed=1),
     "draft-eagle3": lambda path: tiny_eagle3(path, follows_target=True),
+    "draft-mtp": lambda path: tiny_mtp(path, heads_only=True),
     "draft-dflash": lambda path: tiny_dflash(path, follows_target=True),
     "draft-dspark": lambda path: tiny_dflash(path, follows_target=True, markov=16, confidence=True),
 }

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from specli.gguf.file import GGUFFile
-from tests.support.oracle import run_oracle
+from tests.support.oracle import PRE_FFN_NORMS, run_oracle
+from tests.support.oracle_attention import attention, is_sliding
+from tests.support.oracle_experts import dense, feed_forward
+from tests.support.oracle_weights import Weights, softmax
 
 
 class DraftOracle(ABC):
@@ -126,6 +129,96 @@ class Eagle3Oracle(DraftOracle):
             out = self.pair(token, out, position)
             logits.append(self.head @ self.norm(out, "output_norm.weight"))
         return logits
+
+
+class MTPOracle:
+    """MTP (§5): the pair (t_p, h_{p-1}) lies at p; before the first token the state is zero.
+
+    Args:
+        file: The file with the heads.
+        target: The target's.
+    """
+
+    def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
+        self.w = Weights(file)
+        self.target = target
+        self.n_heads = self.w.integer("nextn_predict_layers")
+        self.first = self.w.integer("block_count") - self.n_heads
+
+    def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
+        """`[V]` logits of len(draft) + 1 steps after the tokens `history + [last]`."""
+        known = run_oracle(self.target, list(history)).nextn
+        tokens, states, logits = [*history, last], [np.zeros(known.shape[1]), *known], []
+        for step in range(len(draft) + 1):
+            index = self.first + (step if self.n_heads > 1 else 0)
+            state = self.block(index, tokens, np.stack(states))[-1]
+            logits.append(self.named(f"blk.{index}.nextn.shared_head_head.weight", "output.weight") @ state)
+            tokens, states = [*tokens, *draft[step : step + 1]], [*states, state]
+        return logits
+
+    def block(self, index: int, tokens: list[int], states: np.ndarray) -> np.ndarray:
+        """What a block gives for every pair, after the norm before its head."""
+        w, at = self.w, f"blk.{index}."
+        embedded = self.named(f"{at}nextn.embed_tokens.weight", "token_embd.weight")[tokens]
+        pair = [w.norm(embedded, f"{at}nextn.enorm.weight"), w.norm(states, f"{at}nextn.hnorm.weight")]
+        x = w.linear(np.concatenate(pair, axis=1), f"{at}nextn.eh_proj")
+        x = x + attention(w, index, w.norm(x, f"{at}attn_norm.weight"), [])
+        pre_ffn = "post_attention_norm" if w.arch in PRE_FFN_NORMS else "ffn_norm"
+        x = x + feed_forward(w, at, w.norm(x, f"{at}{pre_ffn}.weight"))
+        own = f"{at}nextn.shared_head_norm.weight"
+        return w.norm(x, own if own in w.file.tensors else "output_norm.weight")
+
+    def named(self, own: str, shared: str) -> np.ndarray:
+        names = (own, shared, "token_embd.weight")
+        return self.w.need(next(name for name in names if name in self.w.file.tensors))
+
+
+class AssistantOracle:
+    """gemma4-assistant (§5.6): queries at the newest token's position on the target's keys and values before it."""
+
+    def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
+        self.w = Weights(file)
+        self.target = target
+
+    def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
+        """`[V]` logits of len(draft) + 1 steps after the tokens `history + [last]`."""
+        w, known = self.w, run_oracle(self.target, list(history))
+        embeddings, state = Weights(self.target).need("token_embd.weight"), known.nextn[-1]
+        logits = []
+        for token in (last, *draft):
+            joined = np.concatenate([np.sqrt(len(state)) * embeddings[token], state])
+            x = w.linear(joined, "nextn.pre_projection")
+            for layer in range(w.integer("block_count")):
+                x = self.layer(layer, x, len(history), known.caches)
+            out = w.norm(x, "output_norm.weight")
+            logits.append(w.need("token_embd.weight") @ out)
+            state = w.linear(out, "nextn.post_projection")
+        return logits
+
+    def layer(self, layer: int, x: np.ndarray, n: int, caches: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        w, at, slides = self.w, f"blk.{layer}.", is_sliding(self.w, layer)
+        keys, values = caches[-2 if slides else -1]
+        window = w.integer("attention.sliding_window") if slides else n + 1
+        seen = slice(max(0, n - window + 1), n)
+        q = w.linear(w.norm(x, f"{at}attn_norm.weight"), f"{at}attn_q").reshape(1, -1, keys.shape[2])
+        q = self.rotate(w.norm(q, f"{at}attn_q_norm.weight")[0], n, "_swa" if slides else "")
+        group = len(q) // keys.shape[1]
+        heads = [softmax(keys[seen, h // group] @ query) @ values[seen, h // group] for h, query in enumerate(q)]
+        branch = w.linear(np.concatenate(heads), f"{at}attn_output")
+        x = x + w.norm(branch, f"{at}post_attention_norm.weight")
+        branch = dense(w, at, w.norm(x, f"{at}ffn_norm.weight"), "")
+        x = x + w.norm(branch, f"{at}post_ffw_norm.weight")
+        return x * w.need(f"{at}layer_output_scale.weight")
+
+    def rotate(self, heads: np.ndarray, position: int, kind: str) -> np.ndarray:
+        half = self.w.integer(f"rope.dimension_count{kind}") // 2
+        angle = position * self.w.number(f"rope.freq_base{kind}") ** (-np.arange(half) / half)
+        if not kind:
+            angle = angle / self.w.need("rope_freqs.weight")
+        out, a, b = heads.copy(), slice(half), slice(half, 2 * half)
+        out[:, a] = heads[:, a] * np.cos(angle) - heads[:, b] * np.sin(angle)
+        out[:, b] = heads[:, a] * np.sin(angle) + heads[:, b] * np.cos(angle)
+        return out
 
 
 def rms(x: np.ndarray, eps: float) -> np.ndarray:

@@ -24,11 +24,13 @@ class Oracle:
         logits: `[T, V]`.
         hidden: The N+1 layer boundaries `[T, D]`.
         nextn: What MTP heads see `[T, D]`: what the head sees, in gpt-oss what the last layer gives.
+        caches: Keys and values that each layer with attention reads, `[T, heads, size]`.
     """
 
     logits: np.ndarray
     hidden: list[np.ndarray]
     nextn: np.ndarray
+    caches: list[tuple[np.ndarray, np.ndarray]]
 
 
 def run_oracle(file: GGUFFile, tokens: list[int]) -> Oracle:
@@ -60,4 +62,5 @@ def run_oracle(file: GGUFFile, tokens: list[int]) -> Oracle:
     normed = w.norm(x, "output_norm.weight")
     logits = w.linear(normed, "output" if "output.weight" in file.tensors else "token_embd")
     cap = w.number("final_logit_softcapping", SOFTCAPS.get(w.arch, 0.0))
-    return Oracle(cap * np.tanh(logits / cap) if cap else logits, hidden, x if w.arch == "gpt-oss" else normed)
+    logits = cap * np.tanh(logits / cap) if cap else logits
+    return Oracle(logits, hidden, x if w.arch == "gpt-oss" else normed, caches)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from specli.drafters.config import DraftConfig, NgramMapConfig, NgramModConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.load import open_engine
-from specli.errors import ResourceError
+from specli.errors import ResourceError, UnsupportedError
 from specli.kernels.cpu.library import native_library
 from specli.kernels.threads import ThreadConfig
 
@@ -37,6 +40,15 @@ def speculation(types: Sequence[str], length: int, **draft: Any) -> SpeculationC
         ngram_map_k4v=NgramMapConfig(1, length),
         ngram_mod=NgramModConfig(2, 0, length),
     )
+
+
+@contextmanager
+def skipping_unsupported() -> Iterator[None]:
+    """Skips what kernels do not handle, with their reason."""
+    try:
+        yield
+    except UnsupportedError as error:
+        pytest.skip(str(error))
 
 
 @dataclass(frozen=True)

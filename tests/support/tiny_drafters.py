@@ -9,6 +9,8 @@ import numpy as np
 
 from specli.gguf.quant import QuantType, quantise
 from specli.gguf.write import GGUFWriter
+from tests.support.tiny_families import ARCHITECTURES, WINDOW, Sizes
+from tests.support.tiny_gguf import tiny_gguf
 from tests.support.tiny_vocab import VOCABS, Metadata
 
 
@@ -121,6 +123,150 @@ def tiny_eagle3(
     pairs["eagle3.norm_before_fc"] = ("bool", norm_before_fc)
     pairs["eagle3.norm_before_residual"] = ("bool", norm_before_residual)
     write_tiny(path, "eagle3", {**pairs, **words.metadata, **(metadata or {})}, given, quant=quant)
+    return path
+
+
+def tiny_mtp(
+    path: Path,
+    architecture: str = "llama",
+    *,
+    seed: int = 0,
+    quant: str = "f32",
+    n_layer: int = 2,
+    n_heads: int = 1,
+    heads_only: bool = False,
+    own_ends: bool = False,
+    own_norm: bool = True,
+    tied: bool = False,
+    follows_target: bool = False,
+    tensors: Mapping[str, np.ndarray | None] | None = None,
+) -> Path:
+    """Writes a target of `tiny_gguf` with MTP heads behind its trunk (draft-models.md §5).
+
+    Args:
+        path: File to write.
+        architecture: A key of `ARCHITECTURES`.
+        seed: The trunk is that of `tiny_gguf` with this seed.
+        quant: Type of every matrix.
+        n_layer: Layers of the trunk.
+        n_heads: MTP blocks.
+        heads_only: Leaves the trunk out.
+        own_ends: Blocks have embeddings and heads of their own.
+        own_norm: Blocks have a norm of their own before the head.
+        tied: No output.weight.
+        follows_target: The state is passed through and the layer does little; see `tiny_eagle3`.
+        tensors: Arrays to use instead, or None to leave a tensor out.
+    """
+    rng = np.random.default_rng(seed + 2000)
+    width, words = 64, VOCABS["bpe"]()
+    sizes = Sizes(n_layer, width, 4, 2, 16, 128, words.size)
+    family = ARCHITECTURES[architecture]
+
+    def random(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        if len(shape) == 1:
+            return rng.normal(1.0 if name.endswith("norm.weight") else 0.0, 0.1, shape).astype(np.float32)
+        does_little = follows_target and name.startswith(("attn_output", "ffn_down"))
+        return rng.normal(0, (0.02 if does_little else 2.0) / np.sqrt(shape[-1]), shape).astype(np.float32)
+
+    given: dict[str, np.ndarray | None] = {}
+    for index in range(n_layer, n_layer + n_heads):
+        at = f"blk.{index}."
+        given |= {at + name: random(name, shape) for name, shape in family.layer(sizes, 1)}
+        eh_proj = random("eh_proj.weight", (width, 2 * width))
+        if follows_target:
+            eh_proj = np.eye(width, 2 * width, width, dtype=np.float32)
+        given[f"{at}nextn.eh_proj.weight"] = eh_proj
+        norms = ("enorm", "hnorm", *(("shared_head_norm",) if own_norm else ()))
+        for name in norms:
+            given[f"{at}nextn.{name}.weight"] = (
+                np.ones(width, np.float32) if follows_target else random("norm.weight", (width,))
+            )
+        if own_ends:
+            given[f"{at}nextn.embed_tokens.weight"] = random("embed_tokens.weight", (words.size, width))
+            given[f"{at}nextn.shared_head_head.weight"] = random("head.weight", (words.size, width))
+    if heads_only:
+        for index in range(n_layer):
+            given |= {f"blk.{index}.{name}": None for name, _ in family.layer(sizes, index)}
+    counts = {"block_count": n_layer + n_heads, "nextn_predict_layers": n_heads}
+    return tiny_gguf(
+        path,
+        architecture,
+        seed=seed,
+        quant=quant,
+        n_layer=n_layer,
+        tied=tied,
+        metadata={f"{architecture}.{name}": ("u32", value) for name, value in counts.items()},
+        tensors=given | dict(tensors or {}),
+    )
+
+
+def tiny_assistant(
+    path: Path,
+    *,
+    seed: int = 0,
+    quant: str = "f32",
+    width: int = 32,
+    target_width: int = 64,
+    head_size: int = 16,
+    head_size_swa: int = 8,
+    slides: Sequence[bool] = (True, True, False),
+    metadata: Mapping[str, tuple[str, object] | None] | None = None,
+    tensors: Mapping[str, np.ndarray | None] | None = None,
+) -> Path:
+    """Writes a `gemma4-assistant` for a tiny `gemma4` (draft-models.md §5.6); arguments as those of `tiny_eagle3`."""
+    rng = np.random.default_rng(seed + 3000)
+    words, n_blocks, n_ff, n_head = VOCABS["bpe"](), len(slides), 64, 4
+
+    def matrix(n_out: int, n_in: int) -> np.ndarray:
+        return rng.normal(0, 2 / np.sqrt(n_in), (n_out, n_in)).astype(np.float32)
+
+    def norm(n: int) -> np.ndarray:
+        return rng.normal(1, 0.1, n).astype(np.float32)
+
+    given: dict[str, np.ndarray | None] = {
+        "token_embd.weight": matrix(words.size, width),
+        "output_norm.weight": norm(width),
+        "nextn.pre_projection.weight": matrix(width, 2 * target_width),
+        "nextn.post_projection.weight": matrix(target_width, width),
+        "rope_freqs.weight": np.where(np.arange(head_size // 2) < head_size // 8, 1, 1e30).astype(np.float32),
+    }
+    for index, is_sliding in enumerate(slides):
+        at, size = f"blk.{index}.", head_size_swa if is_sliding else head_size
+        given |= {f"{at}{n}.weight": norm(width) for n in ("attn_norm", "post_attention_norm", "ffn_norm")}
+        given |= {f"{at}post_ffw_norm.weight": norm(width), f"{at}attn_q_norm.weight": norm(size)}
+        given |= {
+            f"{at}attn_q.weight": matrix(n_head * size, width),
+            f"{at}attn_output.weight": matrix(width, n_head * size),
+            f"{at}ffn_gate.weight": matrix(n_ff, width),
+            f"{at}ffn_up.weight": matrix(n_ff, width),
+            f"{at}ffn_down.weight": matrix(width, n_ff),
+            f"{at}layer_output_scale.weight": np.array([0.9], np.float32),
+        }
+    counts = {
+        "context_length": 512,
+        "embedding_length": width,
+        "embedding_length_out": target_width,
+        "block_count": n_blocks,
+        "nextn_predict_layers": n_blocks,
+        "feed_forward_length": n_ff,
+        "attention.head_count": n_head,
+        "attention.head_count_kv": 2,
+        "attention.key_length": head_size,
+        "attention.value_length": head_size,
+        "attention.key_length_swa": head_size_swa,
+        "attention.value_length_swa": head_size_swa,
+        "attention.sliding_window": WINDOW,
+        "rope.dimension_count": head_size,
+        "rope.dimension_count_swa": head_size_swa,
+        "vocab_size": words.size,
+    }
+    arch = "gemma4-assistant"
+    pairs: Metadata = {f"{arch}.{name}": ("u32", value) for name, value in counts.items()}
+    pairs[f"{arch}.attention.sliding_window_pattern"] = ("[bool]", list(slides))
+    pairs[f"{arch}.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
+    pairs[f"{arch}.rope.freq_base"] = ("f32", 1e6)
+    pairs[f"{arch}.rope.freq_base_swa"] = ("f32", 10000.0)
+    write_tiny(path, arch, {**pairs, **words.metadata, **(metadata or {})}, given | dict(tensors or {}), quant=quant)
     return path
 
 
