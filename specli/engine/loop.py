@@ -217,7 +217,7 @@ class Generation(Iterator[TokenEvent]):
         begun = time.perf_counter_ns()
         token = self._sampler.sample(logits)
         self._sampler.accept(token)
-        self.timings.sample_ns += time.perf_counter_ns() - begun
+        self.timings.prompt_ns += time.perf_counter_ns() - begun
         yield from self._emit([token], None, 0, len(engine.history), [logits])
         begun_rounds = time.perf_counter_ns()
         number = 0

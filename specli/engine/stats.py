@@ -28,12 +28,12 @@ class Timings:
         load_ns: Loading the models; 0 if they were there.
         cache_n: Prompt tokens reused from the cache.
         prompt_n: Prompt tokens evaluated.
-        prompt_ns: Evaluating them, drafters included.
+        prompt_ns: Evaluating them, drafters included, and sampling the first token.
         predicted_n: Tokens generated, end token included.
-        predicted_ns: From the end of prompt processing to the last sampled token.
+        predicted_ns: From the first sampled token to the last.
         draft_ns: Proposing, and keeping drafters up to date during generation.
         verify_ns: Target forwards of generation.
-        sample_ns: Sampling and acceptance.
+        sample_ns: Sampling and acceptance after the first token.
         draft_n: Draft tokens verified.
         draft_n_accepted: Draft tokens that stood.
         n_rounds_drafted: Rounds that had a draft.

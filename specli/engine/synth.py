@@ -139,7 +139,7 @@ def synthesise(run: Run, config: RunConfig, prompts: Sequence[StudyPrompt], plan
                         into.count(sample.timings, sample.drafters)
         measured.append((drafted, totals, base))
         if drafted.chain.max_draft + 1 > max(costs.verify):
-            sample_ns = base.timings.sample_ns / max(1, base.timings.predicted_n)
+            sample_ns = base.timings.sample_ns / max(1, base.timings.n_steps)
             costs = CostModel(verification_costs(run.engine, _sizes(drafted.chain.max_draft)), sample_ns)
         if plan.is_stopped():
             break

@@ -166,7 +166,7 @@ def tune(
         answers.totals.count(sample.timings, ())
         answers.sequences.append(([*ids, *tokens], len(ids)))
     timings = answers.totals.timings
-    costs = CostModel(verification_costs(run.engine, SIZES), timings.sample_ns / max(1, timings.predicted_n))
+    costs = CostModel(verification_costs(run.engine, SIZES), timings.sample_ns / max(1, timings.n_steps))
     tuning = Tuning(costs, answers.totals.tokens_per_second or 0.0)
     for index, (name, draft) in enumerate(drafts):
         share = (deadline - time.monotonic()) / (len(drafts) - index)
