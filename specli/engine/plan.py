@@ -28,9 +28,16 @@ def available_bytes() -> int | None:
 
 
 def cache_bytes_per_token(config: ModelConfig, type_k: QuantType, type_v: QuantType) -> int:
-    """Bytes that one token takes in the cache of all layers; recurrent ones and those that share take none."""
+    """Bytes that one token takes in the cache of all layers; recurrent ones and those that share take none.
+
+    Heads count as whole quant blocks: this is an estimate, the cache itself refuses types that do not divide them.
+    """
+
+    def row_bytes(n: int, type: QuantType) -> int:
+        return -(-n // type.block_size) * type.block_bytes
+
     return sum(
-        layer.n_kv_heads * (type_k.row_bytes(layer.head_size_k) + type_v.row_bytes(layer.head_size_v))
+        layer.n_kv_heads * (row_bytes(layer.head_size_k, type_k) + row_bytes(layer.head_size_v, type_v))
         for layer in config.layers[: config.n_layers]
         if layer.delta is None and layer.kv_source is None
     )
