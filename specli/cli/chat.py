@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from specli.cli import opener
-from specli.cli.console import Console
+from specli.cli.console import ERROR, Console, error_lines
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
 from specli.cli.lines import open_reader, read_message
@@ -18,6 +18,8 @@ from specli.cli.record import dump, write_lines
 from specli.cli.repl import COMMANDS, Conversation, run_command
 from specli.cli.show import show_instead, show_start
 from specli.cli.view import AnswerView
+from specli.errors import SpecliError
+from specli.files import check_writable
 
 if TYPE_CHECKING:
     from specli.engine.loop import TokenEvent
@@ -34,6 +36,8 @@ def run(invocation: Invocation) -> None:
     """
     if show_instead(invocation):
         return
+    if invocation.config.output.stats_json:
+        check_writable(invocation.config.output.stats_json)
     with invocation.console() as console, ExitStack() as stack:
         conversation = Conversation(invocation.settings, console, stack, opener.open_run)
         show_start(conversation.run, invocation.settings, console)
@@ -57,7 +61,13 @@ def _converse(conversation: Conversation, console: Console) -> bool:
             events = answer.events
         else:
             events = conversation.ask(message)
-        is_interrupted = _stream(conversation, events, console)
+        try:
+            is_interrupted = _stream(conversation, events, console)
+        except SpecliError as error:
+            if conversation.config.chat.single_turn:
+                raise
+            for line in error_lines(error):
+                console.log(ERROR, line)
         if conversation.config.chat.single_turn:
             break
     if console.out.isatty() and not config.chat.single_turn:

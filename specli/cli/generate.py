@@ -16,6 +16,7 @@ from specli.cli.prepare import request_config, run_config
 from specli.cli.prompts import Prompt, read_prompts
 from specli.cli.record import dump, write_lines
 from specli.cli.show import show_instead, show_start
+from specli.files import check_writable
 
 if TYPE_CHECKING:
     from specli.engine.load import Run
@@ -34,6 +35,8 @@ def run(invocation: Invocation) -> None:
     config = invocation.config
     prompts = read_prompts(config)
     setup = run_config(invocation.settings, config)
+    if config.output.stats_json:
+        check_writable(config.output.stats_json)
     records = []
     with invocation.console() as console, opener.open_run(setup, console.trace) as engine, InterruptFlag() as interrupt:
         show_start(engine, invocation.settings, console)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specli.errors import ResourceError
+from specli.files import write_file
 
 
 def dump(record: Mapping[str, Any]) -> str:
@@ -23,12 +22,4 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     Raises:
         ResourceError: The file cannot be written.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", errors="surrogatepass") as file:
-            file.writelines(lines)
-        temporary.replace(path)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(path, "".join(lines).encode("utf-8", "surrogatepass"))

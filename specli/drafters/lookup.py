@@ -9,15 +9,16 @@ n-gram (-1 = unused, at the end), the number k > 0 of followers, then k pairs of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from specli.errors import FormatError, ResourceError
+from specli.files import write_file
 
 MAX_ORDER = 4
+CANNOT_WRITE = "cannot write the lookup cache"
 UNUSED = -1
 
 # Bucket counts that libstdc++ steps through as a map grows (`std::__detail::_Prime_rehash_policy`).
@@ -209,7 +210,7 @@ def read_lookup(path: Path, *, n_vocab: int) -> LookupTable:
 
 
 def write_lookup(path: Path, table: LookupTable) -> None:
-    """Writes a lookup file beside `path` and then puts it in its place, so that a failure leaves the old one.
+    """Writes a lookup file; a failure leaves the old one.
 
     Raises:
         ResourceError: The file cannot be written.
@@ -222,11 +223,4 @@ def write_lookup(path: Path, table: LookupTable) -> None:
         words += [*ngram, *[UNUSED] * (MAX_ORDER - len(ngram)), len(followers.counts)]
         for token in followers:
             words += [token, min(followers.counts[token], _MAX_COUNT)]
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(np.array(words, dtype="<i4").tobytes())
-        temporary.replace(path)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot write the lookup cache: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(path, np.array(words, dtype="<i4").tobytes(), CANNOT_WRITE)

@@ -17,9 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.lookup import MAX_ORDER, Followers, LookupTable, ngram_key, ngram_keys, read_lookup, write_lookup
+from specli.drafters.lookup import (
+    CANNOT_WRITE,
+    MAX_ORDER,
+    Followers,
+    LookupTable,
+    ngram_key,
+    ngram_keys,
+    read_lookup,
+    write_lookup,
+)
 from specli.drafters.ngram import NgramDrafter
 from specli.errors import ResourceError
+from specli.files import check_writable
 
 N_DRAFT = 8
 STATIC_ORDER = 2
@@ -68,8 +78,10 @@ class NgramCache(NgramDrafter):
             if not static.exists():
                 raise ResourceError(f"failed to open static lookup cache: {static}")
             self._static = read_lookup(static, n_vocab=n_vocab)
-        if dynamic is not None and dynamic.exists():
-            self._dynamic = read_lookup(dynamic, n_vocab=n_vocab)
+        if dynamic is not None:
+            if dynamic.exists():
+                self._dynamic = read_lookup(dynamic, n_vocab=n_vocab)
+            check_writable(dynamic, CANNOT_WRITE)
 
     def _forget(self) -> None:
         if self._dynamic_path is not None:

@@ -7,7 +7,6 @@ tokens are evaluated (tokenizers.md §8.5).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from specli.engine.config import RequestConfig
 from specli.engine.loop import Generation, TokenEvent
 from specli.errors import FormatError
+from specli.files import write_file
 from specli.tokenizer import ChatTemplate, Tokenizer
 
 SCHEMA = "specli.chat/1"
@@ -45,40 +45,43 @@ class Session:
     last: Generation | None = None
     rendered: str = ""
 
-    def render(self) -> str:
-        """The conversation as the template writes it, ready for the assistant's answer."""
+    def render(self, messages: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The conversation, or other messages, as the template writes it, ready for the assistant's answer."""
         head = [{"role": "system", "content": self.system}] if self.system else []
-        return self.template.render([*head, *self.messages], add_generation_prompt=True, variables=self.variables)
+        wanted = self.messages if messages is None else messages
+        return self.template.render([*head, *map(dict, wanted)], add_generation_prompt=True, variables=self.variables)
 
     def ask(self, content: str, request: RequestConfig) -> Iterator[TokenEvent]:
-        """Adds a user message and streams the answer; also a cut-short answer joins the conversation."""
-        self.messages.append({"role": "user", "content": content})
-        yield from self._answer(request)
+        """Adds a user message and streams the answer; also a cut-short answer joins the conversation.
+
+        Raises:
+            SpecliError: There is no answer, for instance because the context is full; the conversation stays as it was.
+        """
+        yield from self._answer([*self.messages, {"role": "user", "content": content}], request)
 
     def regenerate(self, request: RequestConfig) -> Iterator[TokenEvent]:
         """Drops the last answer and streams a new one.
 
         Raises:
             ValueError: There is no answer yet.
+            SpecliError: As `ask`.
         """
         if len(self.messages) < 2:
             raise ValueError("No message to regenerate.")
-        self.messages.pop()
-        yield from self._answer(request)
+        yield from self._answer(self.messages[:-1], request)
 
     def clear(self) -> None:
         """Back to the system prompt."""
         self.messages.clear()
 
     def save(self, path: Path) -> None:
-        """Writes the conversation as JSON; an existing file is replaced only when writing succeeded."""
+        """Writes the conversation as JSON; an existing file is replaced only when writing succeeded.
+
+        Raises:
+            ResourceError: The file cannot be written.
+        """
         document = {"schema": SCHEMA, "system": self.system, "messages": self.messages}
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_file(path, (json.dumps(document, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "surrogatepass"))
 
     def load(self, path: Path) -> None:
         """Replaces the conversation by a saved one.
@@ -102,9 +105,10 @@ class Session:
             raise FormatError(f"{path}: messages must be records with role and content")
         self.system, self.messages = system, messages
 
-    def _answer(self, request: RequestConfig) -> Iterator[TokenEvent]:
-        self.rendered = self.render()
-        self.last = self.generate(self.tokenizer.encode_chat(self.rendered), request)
+    def _answer(self, messages: list[dict[str, Any]], request: RequestConfig) -> Iterator[TokenEvent]:
+        rendered = self.render(messages)
+        self.last = self.generate(self.tokenizer.encode_chat(rendered), request)
+        self.rendered, self.messages = rendered, messages
         try:
             yield from self.last
         finally:

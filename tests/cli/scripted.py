@@ -18,6 +18,9 @@ DRAFTER = "ngram-mod"
 INTERRUPT = "INTERRUPT"
 """A word that stands for Ctrl-C while it is generated."""
 
+TOO_LONG = "TOOLONG"
+"""A word that no context has room for."""
+
 
 class BytesTokenizer:
     """Token = byte; enough of a tokenizer for the commands."""
@@ -113,6 +116,8 @@ class ScriptedRun:
     def generate(self, prompt: Sequence[int], request: RequestConfig) -> Words:
         self.requests.append(request)
         self.prompt = bytes(prompt).decode()
+        if TOO_LONG in self.prompt:
+            raise IncompatibleError("the prompt is too long")
         last = self.prompt.removesuffix("<think>\n").rstrip("\n").split("\n")[-1].removeprefix("user: ")
         words = [f"{word} " for word in last.split(" ")]
         self.words = Words(words[: request.n_predict] if request.n_predict >= 0 else words)

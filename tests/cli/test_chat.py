@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
-from tests.cli.scripted import ScriptedOpener
+from tests.cli.scripted import TOO_LONG, ScriptedOpener
 
 
 class Talk:
@@ -53,6 +53,18 @@ def test_exit_and_end_of_input_leave_with_0(talk: Talk) -> None:
     assert talk.code == 0
     assert talk("") == ""
     assert talk.code == 0
+
+
+def test_message_that_finds_no_room_is_forgotten_and_the_session_goes_on(talk: Talk) -> None:
+    assert talk(f"one\n{TOO_LONG}\ntwo\n/save s.json\n") == "one \ntwo \n"
+    assert (talk.code, "error: the prompt is too long" in talk.err.splitlines()) == (0, True)
+    messages = json.loads(Path("s.json").read_text())["messages"]
+    assert [message["content"] for message in messages] == ["one", "one ", "two", "two "]
+
+
+def test_single_turn_that_finds_no_room_fails(talk: Talk) -> None:
+    assert talk("", "-st", "-p", TOO_LONG) == ""
+    assert talk.code == 1
 
 
 def test_unknown_commands_are_text(talk: Talk) -> None:

@@ -124,16 +124,24 @@ def test_errors_before_anything_is_loaded(
     assert opener.configs == []
 
 
-def test_stats_file_that_cannot_be_written(opener: ScriptedOpener, capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate("-p", "a", "--stats-json", "missing/out.json", "-lv", "1") == 1
-    assert capsys.readouterr().err == "error: missing/out.json: cannot be written: No such file or directory\n"
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing/out.json", "No such file or directory"), (".", "Is a directory")]
+)
+def test_stats_file_that_cannot_be_written_is_refused_before_the_work(
+    opener: ScriptedOpener, capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    assert generate("-p", "a", "--stats-json", name, "-lv", "1") == 1
+    assert capsys.readouterr().err == f"error: {name}: cannot be written: {reason}\n"
+    assert opener.configs == []
 
 
-@pytest.mark.parametrize("command", ["stats", "synth"])
-def test_commands_to_come_say_so(command: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "-m", "t.gguf"]) == 1
-    assert capsys.readouterr().err == (
-        f"error: specli {command}: measuring is not available yet\nhint: specli generate --json reports one run\n"
+def test_prompt_file_that_is_not_text(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.txt").write_bytes(b"caf\xe9 au lait")
+    assert generate("-f", "p.txt") == 2
+    assert capsys.readouterr().err.startswith(
+        """error while handling argument "-f": 'p.txt' is not UTF-8 text: invalid continuation byte at byte 3\n"""
     )
 
 

@@ -118,6 +118,12 @@ def test_close_adds_what_all_requests_taught(tmp_path: Path) -> None:
     assert learnt == {(1,): {2: 2}, (2,): {5: 2}, (1, 2): {5: 2}, (3,): {4: 2}, (4,): {5: 2}, (3, 4): {5: 2}}
 
 
+def test_dynamic_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "dynamic"
+    with pytest.raises(ResourceError, match=re.escape(f"{path}: cannot write the lookup cache: No such file")):
+        NgramCache(n_vocab=10, dynamic=path)
+
+
 def test_dynamic_file_is_used_for_drafting(tmp_path: Path) -> None:
     """Order 1 of the dynamic table needs 4 occurrences, of which three quarters agree."""
     table = LookupTable()

@@ -174,9 +174,12 @@ def file_text(*, strip_newline: bool = False, error: str = "error: failed to ope
     def parse(name: str) -> str:
         try:
             raw = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
-            content = raw.decode()
         except (OSError, ValueError):
             raise ValueError(error.format(name)) from None
+        try:
+            content = raw.decode()
+        except UnicodeDecodeError as problem:
+            raise ValueError(f"{name!r} is not UTF-8 text: {problem.reason} at byte {problem.start}") from None
         return content.removesuffix("\n") if strip_newline else content
 
     return Kind("FNAME", parse, files="")
