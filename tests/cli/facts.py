@@ -11,7 +11,7 @@ FACTS = [
     ("--spec-type", (), "LLAMA_ARG_SPEC_TYPE"),
     ("--spec-draft-n-max", 3, "LLAMA_ARG_SPEC_DRAFT_N_MAX"),
     ("--spec-draft-n-min", 0, "LLAMA_ARG_SPEC_DRAFT_N_MIN"),
-    ("--spec-draft-p-min --draft-p-min", 0.0, "LLAMA_ARG_SPEC_DRAFT_P_MIN"),
+    ("--spec-draft-p-min --draft-p-min --spec-draft-conf-min", 0.0, "LLAMA_ARG_SPEC_DRAFT_P_MIN"),
     ("--spec-draft-sampling", False, "LLAMA_ARG_SPEC_DRAFT_SAMPLING"),
     ("--spec-synth-len", None, "LLAMA_ARG_SPEC_SYNTH_LEN"),
     ("--spec-synth-rates", (), "LLAMA_ARG_SPEC_SYNTH_RATES"),

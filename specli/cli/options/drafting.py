@@ -53,9 +53,14 @@ OPTIONS = (
         field="speculation.draft.n_min", kind=integer(), env="LLAMA_ARG_SPEC_DRAFT_N_MIN", types=NETWORK_TYPES,
     ),
     drafting(
-        ("--spec-draft-p-min", "--draft-p-min"),
+        ("--spec-draft-p-min", "--draft-p-min", "--spec-draft-conf-min"),
         "a draft ends before a token less probable than this; the confidence threshold of draft-dspark",
         field="speculation.draft.p_min", kind=number(), env="LLAMA_ARG_SPEC_DRAFT_P_MIN", types=NETWORK_TYPES,
+    ),
+    drafting(
+        ("--spec-draft-survival",),
+        "draft-dspark: the threshold bounds the chance that the draft stands up to a token, not that of the token",
+        negative=("--no-spec-draft-survival",), field="speculation.draft.survival", types=("draft-dspark",),
     ),
     drafting(
         ("--spec-draft-p-split", "--draft-p-split"), "split probability of tree drafting",

@@ -79,5 +79,4 @@ OPTIONS = (
     remove("--spec-ngram-size-n", use="use the respective --spec-ngram-*-size-n"),
     remove("--spec-ngram-size-m", use="use the respective --spec-ngram-*-size-m"),
     remove("--spec-ngram-min-hits", use="use the respective --spec-ngram-*-min-hits"),
-    remove("--spec-draft-conf-min", kind=FLOAT, use="use --spec-draft-p-min"),
 )  # fmt: skip
