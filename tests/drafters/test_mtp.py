@@ -110,13 +110,13 @@ def test_an_assistant_reads_the_target_s_cache(tmp_path: Path, kernels: str, n_l
 @pytest.mark.parametrize("family", ["qwen3", "glm4moe", "qwen35"])
 def test_text_is_that_of_plain_decoding(tmp_path: Path, kernels: str, family: str, length: int) -> None:
     """Bit for bit, quantised too, several requests in one process."""
-    target = tiny_mtp(tmp_path / "m.gguf", family, quant="q8_0", tied=True, follows_target=True)
+    target = tiny_mtp(tmp_path / "m.gguf", family, quant="q8_0", follows_target=True)
     prompts = [TOKENS[:50], TOKENS[30:36]]
     with skipping_unsupported():
         plain = run(target, prompts, kernels=kernels, n_predict=24)
     drafted = run(target, prompts, spec=speculation([NAME], length), kernels=kernels, n_predict=24)
     assert [o.tokens for o in drafted] == [o.tokens for o in plain]
-    assert sum(o.n_drafted for o in drafted) > 0
+    assert 0 < sum(o.n_accepted for o in drafted) < sum(o.n_drafted for o in drafted)
 
 
 @KERNELS
@@ -133,7 +133,7 @@ def test_text_with_an_assistant_is_that_of_plain_decoding(tmp_path: Path, kernel
 @pytest.mark.parametrize("family", ["qwen3", "qwen35"])
 def test_second_request_drafts_as_a_fresh_process_does(tmp_path: Path, family: str) -> None:
     """Upstream carries the last state over to the next request; here the first token is paired with zeros again."""
-    target = tiny_mtp(tmp_path / "m.gguf", family, tied=True, follows_target=True)
+    target = tiny_mtp(tmp_path / "m.gguf", family, follows_target=True)
     spec = speculation([NAME], 4)
     first = TOKENS[:40]
     answer = run(target, [first], spec=spec, n_predict=12)[0].tokens

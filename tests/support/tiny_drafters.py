@@ -13,6 +13,8 @@ from tests.support.tiny_families import ARCHITECTURES, WINDOW, Sizes
 from tests.support.tiny_gguf import tiny_gguf
 from tests.support.tiny_vocab import VOCABS, Metadata
 
+QUIET = ("attn_output", "ffn_down", "ssm_out")  # what a layer adds to the residual stream comes out of these
+
 
 def tiny_eagle3(
     path: Path,
@@ -154,9 +156,11 @@ def tiny_mtp(
         own_ends: Blocks have embeddings and heads of their own.
         own_norm: Blocks have a norm of their own before the head.
         tied: No output.weight.
-        follows_target: The state is passed through and the layer does little; see `tiny_eagle3`.
+        follows_target: All layers do little, so that a token follows from the one before it, and heads pass embeddings
+            through: most drafts are accepted. For files with a head (not tied) and no norm before heads of its own.
         tensors: Arrays to use instead, or None to leave a tensor out.
     """
+    assert not (follows_target and (tied or own_ends)), "the head has to say what the target does"
     rng = np.random.default_rng(seed + 2000)
     width, words = 64, VOCABS["bpe"]()
     sizes = Sizes(n_layer, width, 4, 2, 16, 128, words.size)
@@ -165,22 +169,25 @@ def tiny_mtp(
     def random(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if len(shape) == 1:
             return rng.normal(1.0 if name.endswith("norm.weight") else 0.0, 0.1, shape).astype(np.float32)
-        does_little = follows_target and name.startswith(("attn_output", "ffn_down"))
+        does_little = follows_target and name.startswith(QUIET)
         return rng.normal(0, (0.02 if does_little else 2.0) / np.sqrt(shape[-1]), shape).astype(np.float32)
 
     given: dict[str, np.ndarray | None] = {}
+    if follows_target:
+        for index in range(n_layer):
+            shapes = {name: shape for name, shape in family.layer(sizes, index) if len(shape) > 1}
+            given |= {f"blk.{index}.{n}": random(n, shape) for n, shape in shapes.items() if n.startswith(QUIET)}
     for index in range(n_layer, n_layer + n_heads):
         at = f"blk.{index}."
         given |= {at + name: random(name, shape) for name, shape in family.layer(sizes, 1)}
         eh_proj = random("eh_proj.weight", (width, 2 * width))
         if follows_target:
-            eh_proj = np.eye(width, 2 * width, width, dtype=np.float32)
+            eh_proj = np.eye(width, 2 * width, dtype=np.float32)
         given[f"{at}nextn.eh_proj.weight"] = eh_proj
-        norms = ("enorm", "hnorm", *(("shared_head_norm",) if own_norm else ()))
-        for name in norms:
-            given[f"{at}nextn.{name}.weight"] = (
-                np.ones(width, np.float32) if follows_target else random("norm.weight", (width,))
-            )
+        for name in ("enorm", "hnorm", *(("shared_head_norm",) if own_norm and not follows_target else ())):
+            given[f"{at}nextn.{name}.weight"] = random("norm.weight", (width,))
+        if follows_target:
+            given[f"{at}nextn.enorm.weight"] = np.ones(width, np.float32)
         if own_ends:
             given[f"{at}nextn.embed_tokens.weight"] = random("embed_tokens.weight", (words.size, width))
             given[f"{at}nextn.shared_head_head.weight"] = random("head.weight", (words.size, width))

@@ -1,0 +1,47 @@
+"""Drafts of tiny pairs against those of llama.cpp b11434 (tests/golden/record_drafts.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specli.drafters.config import DraftConfig
+from tests.support.draft_cases import CASES, N_MAX, PROMPT
+from tests.support.drafting import open_pair
+from tests.support.runs import executors, skipping_unsupported
+
+ROUNDS = json.loads((Path(__file__).parents[1] / "golden" / "drafts.json").read_text(encoding="utf-8"))["rounds"]
+
+
+@pytest.mark.parametrize("kernels", executors())
+@pytest.mark.parametrize("name", CASES)
+def test_candidates_of_every_step_are_the_recorded_ones(tmp_path: Path, kernels: str, name: str) -> None:
+    """Ids exactly, probabilities as printed; rounds accept what the recorded ones did."""
+    target, draft = CASES[name].write(tmp_path)
+    config = DraftConfig(n_max=N_MAX)
+    with (
+        skipping_unsupported(),
+        open_pair(target, draft, CASES[name].spec_type, config, kernels=kernels) as pair,
+    ):
+        ids = pair.tokenizer.encode(PROMPT, add_special=True, parse_special=True)
+        pair.prompt(ids[:-1])
+        last = ids[-1]
+        for number, found in enumerate(ROUNDS[name]):
+            assert len(pair.history) == found["n_history"]
+            values, best = pair.drafter._network.draft(last, len(pair.history))  # type: ignore[attr-defined]
+            weights = np.exp(values - values[:, :1])
+            probabilities = weights / weights.sum(axis=1, keepdims=True)
+            for step, candidates in enumerate(found["steps"]):
+                expected, recorded = zip(*candidates, strict=True)
+                assert tuple(best[step, : len(expected)]) == expected, (number, step)
+                np.testing.assert_allclose(probabilities[step, : len(expected)], recorded, rtol=0, atol=1e-3)
+            drafted = [candidates[0][0] for candidates in found["steps"]]
+            following = ROUNDS[name][number + 1 :]
+            if following:
+                n_accepted = following[0]["n_history"] - found["n_history"] - 1
+                chosen = pair.verify(last, drafted, n_accepted).argmax(dim=1).tolist()
+                assert chosen[:n_accepted] == drafted[:n_accepted]
+                last = chosen[n_accepted]
