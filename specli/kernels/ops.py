@@ -1,7 +1,7 @@
 """The operations that models are written in, and the executors that run them.
 
-A model is a plain Python function that issues calls of `Ops` on fixed `Buffer`s (its *trace*). No operation depends on a
-Python value that changes between steps: row counts, positions, slots and token ids are read from buffers or given to
+A model is a plain Python function that issues calls of `Ops` on fixed `Buffer`s (its *trace*). No operation depends on
+a Python value that changes between steps: row counts, positions, slots and token ids are read from buffers or given to
 `Program.run`. So one trace can be executed call by call (`reference`), recorded once and replayed by a native library
 (`cpu`), or captured as a CUDA graph (`triton`).
 

@@ -7,6 +7,7 @@ import mmap
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from specli.errors import ResourceError
@@ -92,15 +93,17 @@ class CpuExecutor(Executor):
         self._pool = shared_pool(config, max(self._n_threads))
         self._n_threads = (min(self._n_threads[0], self._pool.n_threads), min(self._n_threads[1], self._pool.n_threads))
         self._exact = exact
-        self._weights: dict[tuple[int, QuantType], NativeWeight] = {}
+        self._weights: dict[int, tuple[QuantTensor, NativeWeight]] = {}  # by address, which the tensor keeps taken
 
     def weight(self, tensor: QuantTensor) -> NativeWeight:
-        """Repacks a matrix, in parallel; a tensor taken twice (tied embeddings) is repacked once."""
-        key = (tensor.data.__array_interface__["data"][0], tensor.type)
-        weight = self._weights.get(key)
-        if weight is None or weight.name != tensor.name:
-            weight = self._weights[key] = self._repack(tensor)
-        return weight
+        """Repacks a matrix, in parallel; a tensor taken twice (tied embeddings) is repacked once.
+
+        Stacks of experts are not touched: the library repacks an expert's strips when a row first needs them.
+        """
+        address = _address(tensor.data)
+        if address not in self._weights:
+            self._weights[address] = (tensor, self._repack(tensor))
+        return self._weights[address][1]
 
     def _repack(self, tensor: QuantTensor) -> NativeWeight:
         source, type = tensor.data, tensor.type
@@ -114,11 +117,17 @@ class CpuExecutor(Executor):
         storage = torch.empty(n_experts * n_strips * strip_bytes + _ALIGNMENT, dtype=torch.uint8)
         data = -(-storage.data_ptr() // _ALIGNMENT) * _ALIGNMENT
         struct = WeightStruct(data, strip_bytes, type, n_out, n_in, n_experts, n_strips)
-        address = source.__array_interface__["data"][0]
-        self._library.weight_repack(
-            self._pool.handle, max(self._n_threads), ctypes.byref(struct), address, _is_mapped(tensor.data)
-        )
-        return NativeWeight(tensor.name, type, tensor.shape, struct, storage)
+        address, is_mapped = source.__array_interface__["data"][0], _is_mapped(source)
+        if len(tensor.shape) == 2:
+            self._library.weight_repack(
+                self._pool.handle, max(self._n_threads), ctypes.byref(struct), address, is_mapped
+            )
+            return NativeWeight(tensor.name, type, tensor.shape, struct, storage)
+        is_ready = torch.zeros(n_experts * n_strips, dtype=torch.uint8)
+        n_ready = torch.zeros(n_experts, dtype=torch.int32)
+        struct.is_mapped, struct.source = is_mapped, address
+        struct.is_ready, struct.n_ready = is_ready.data_ptr(), n_ready.data_ptr()
+        return NativeWeight(tensor.name, type, tensor.shape, struct, storage, (source, is_ready, n_ready))
 
     def compile(self, trace: Callable[[Ops], None]) -> NativeProgram:
         """Records the trace; it is not called again."""
@@ -135,6 +144,11 @@ class CpuExecutor(Executor):
     def close(self) -> None:
         """Lets the weights go; the threads end with the last executor that shares them."""
         self._weights.clear()
+
+
+def _address(array: npt.NDArray[np.uint8]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _is_mapped(array: object) -> bool:

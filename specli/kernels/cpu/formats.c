@@ -172,6 +172,13 @@ static void repack_256(int type, const uint8_t *block, int j, const struct place
     }
 }
 
+/* Gives back whole pages of a read-only file mapping; they are read again if anyone asks for them. */
+static void release_pages(const uint8_t *start, int64_t n) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t from = ((uintptr_t)start + page - 1) / page * page, to = (uintptr_t)(start + n) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 /* One strip from up to 16 GGUF rows; missing rows stay zero. */
 static void repack_strip(const struct weight *weight, const uint8_t *rows, int n_rows, uint8_t *strip) {
     const struct format *f = &formats[weight->type];
@@ -200,6 +207,20 @@ static void repack_strip(const struct weight *weight, const uint8_t *rows, int n
     }
 }
 
+const uint8_t *weight_strip(const struct weight *weight, int expert, int strip) {
+    const int64_t index = (int64_t)expert * weight->n_strips + strip, source = row_bytes(weight->type, weight->n_in);
+    uint8_t *data = weight->data + index * weight->strip_bytes;
+    if (!weight->is_ready || weight->is_ready[index]) return data;
+    const int row = strip * ROWS, left = weight->n_out - row;
+    const uint8_t *rows = weight->source + (int64_t)expert * weight->n_out * source;
+    repack_strip(weight, rows + row * source, left < ROWS ? left : ROWS, data);
+    weight->is_ready[index] = 1;
+    if (__atomic_add_fetch(&weight->n_ready[expert], 1, __ATOMIC_ACQ_REL) == weight->n_strips && weight->is_mapped) {
+        release_pages(rows, weight->n_out * source);
+    }
+    return data;
+}
+
 struct repack {
     const struct weight *weight;
     const uint8_t *source;
@@ -225,17 +246,13 @@ static void repack_share(void *argument, int thread) {
  * piece, so that the file and the copy are never both resident. */
 EXPORT void weight_repack(struct pool *pool, int n_threads, const struct weight *weight, const uint8_t *source, int release) {
     const int total = weight->n_strips * weight->n_experts, piece = (int)((32 << 20) / weight->strip_bytes) + 1;
-    const int64_t page = sysconf(_SC_PAGESIZE), source_strip = ROWS * row_bytes(weight->type, weight->n_in);
+    const int64_t source_strip = ROWS * row_bytes(weight->type, weight->n_in);
     const int64_t source_bytes = (int64_t)weight->n_experts * weight->n_out * row_bytes(weight->type, weight->n_in);
     for (int first = 0; first < total; first += piece) {
         const int n = total - first < piece ? total - first : piece;
         struct repack job = {weight, source, pool, n_threads, first};
-        pool_deal(pool, n_threads, n);
-        pool_run(pool, n_threads, repack_share, &job);
-        if (!release) continue;
+        pool_run(pool, n_threads, n, repack_share, &job);
         const int64_t end = (first + n) * source_strip < source_bytes ? (first + n) * source_strip : source_bytes;
-        const uintptr_t from = ((uintptr_t)source + (uintptr_t)page - 1) / (uintptr_t)page * (uintptr_t)page;
-        const uintptr_t to = (uintptr_t)(source + end) / (uintptr_t)page * (uintptr_t)page;
-        if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+        if (release) release_pages(source, end);
     }
 }

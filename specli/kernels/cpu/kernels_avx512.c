@@ -7,7 +7,7 @@
 #endif
 #define SIMD_AVX512
 #include "kernels.h"
-const struct kernels kernels_avx512 = {"AVX-512 VNNI", run_row, run_strips, run_attention};
+const struct kernels kernels_avx512 = {"AVX-512 VNNI", run_row, run_strips, run_item};
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -24,12 +24,13 @@ class View(ctypes.Structure):
 
 
 class WeightStruct(ctypes.Structure):
-    """`struct weight`: repacked strips."""
+    """`struct weight`: repacked strips, or a stack that is repacked strip by strip when needed."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("strip_bytes", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("type", "n_out", "n_in", "n_experts", "n_strips", "reserved")),
+        *((name, ctypes.c_int32) for name in ("type", "n_out", "n_in", "n_experts", "n_strips", "is_mapped")),
+        *((name, ctypes.c_void_p) for name in ("source", "is_ready", "n_ready")),
     )
 
 
@@ -48,7 +49,7 @@ class Op(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("code", "extent", "step", "reserved")),
-        *((name, View) for name in ("out", "x", "y", "z", "e")),
+        *((name, View) for name in ("out", "x", "y", "z", "e", "a", "b", "c")),
         ("weight", ctypes.POINTER(WeightStruct) * 2),
         ("image", ctypes.c_void_p),
         ("p", ctypes.c_void_p * 2),
@@ -56,12 +57,16 @@ class Op(ctypes.Structure):
         ("v", CacheStruct),
         ("n", ctypes.c_int64 * 4),
         ("f", ctypes.c_float * 2),
+        ("table", ctypes.c_void_p),
+        ("n_experts", ctypes.c_int64),
     )
 
 
 CODES = (
     "embed", "rms_norm", "quantise", "linear", "gated", "rope", "rotate", "store", "attention", "add", "add_row",
     "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids", "linear_rows", "convolve",
+    "join", "decay", "route", "group", "quantise_pairs", "expert_gated", "expert_linear", "weighted_sum",
+    "causal_convolve", "delta_scan",
 )  # fmt: skip
 ATTENTION_CHUNK = 128
 ATTENTION_SPLIT_ROWS = 8

@@ -238,6 +238,29 @@ INLINE struct scale block_scale(int type, const uint8_t *scales, const uint8_t *
  * Sapphire Rapids, at 1 row and at 8. */
 #define PREFETCH_AHEAD 4096
 
+/* Row r of an image group of `rows` rows. */
+static void quantise_values(const float *x, int64_t n_blocks, uint8_t *image, int rows, int r) {
+    for (int64_t b = 0; b < n_blocks; b++, x += 32, image += 64 * rows) {
+        const vf lo = vf_load(x), hi = vf_load(x + LANES);
+        const float most = vf_max_lane(vf_max(vf_abs(lo), vf_abs(hi)));
+        const float d = most / 127.0f, inverse = most > 1e-30f ? 127.0f / most : 0.0f;
+        const vf q_lo = vf_round(vf_mul(lo, vf_set(inverse))), q_hi = vf_round(vf_mul(hi, vf_set(inverse)));
+        const float sum_lo = vf_sum(q_lo), sum_hi = vf_sum(q_hi); /* small integers: exact */
+        int8_t *q = (int8_t *)image + 32 * r;
+        float *floats = (float *)(void *)(image + 32 * rows) + r;
+        int32_t *ints = (int32_t *)(void *)(image + 32 * rows) + r;
+        vf_store_i8(q, q_lo);
+        vf_store_i8(q + LANES, q_hi);
+        floats[IMAGE_D * rows] = d;
+        floats[IMAGE_SUM * rows] = d * (sum_lo + sum_hi);
+        floats[IMAGE_SUM_LO * rows] = d * sum_lo;
+        floats[IMAGE_SUM_HI * rows] = d * sum_hi;
+        ints[IMAGE_MINUS * rows] = -(int32_t)(sum_lo + sum_hi);
+        ints[IMAGE_MINUS_LO * rows] = -(int32_t)sum_lo;
+        ints[IMAGE_MINUS_HI * rows] = -(int32_t)sum_hi;
+    }
+}
+
 /* y[r] = strip · row r of one image group, R rows of a group of G. */
 INLINE void quantised_rows(int type, const int G, const int R, const struct weight *weight, const uint8_t *strip, const uint8_t *image, vf *y) {
     const struct format f = formats[type];
@@ -426,19 +449,23 @@ static float_function *const exact_functions[4] = {exact_1, exact_2, exact_4, ex
 
 /* ---- operations -------------------------------------------------------------------------------------------------------- */
 
-/* y[0 … n-1] = rows first … first+n-1 of x times a strip; n ≤ 8. Functions exist for 1, 2, 4 and 8 rows: the next larger one runs,
- * float rows beyond the last repeat it. */
-static void multiply_strip(const struct op *op, const struct weight *weight, int strip, int first, int n, int single, vf *y) {
+/* y[0 … n-1] = n ≤ 8 rows times a strip. The rows are a group of an image (`single`: a group of one row), or x where there is no image
+ * or the weights are floats; x has 8 pointers. Functions exist for 1, 2, 4 and 8 rows: the next larger one runs. */
+static void multiply_rows(const struct weight *weight, const uint8_t *strip, const uint8_t *image, const float *const *x, int n, int single, vf *y) {
     static const uint8_t size[IMAGE_GROUP + 1] = {0, 0, 1, 2, 2, 3, 3, 3, 3};
-    const uint8_t *data = weight->data + strip * weight->strip_bytes;
-    if (op->image && !is_float_type(weight->type)) {
-        const uint8_t *image = op->image + (int64_t)first * (weight->n_in / 32) * 64;
-        rows_functions[weight->type][single ? 0 : size[n] ? size[n] : 1](weight, data, image, n, y);
-        return;
+    if (image && !is_float_type(weight->type)) {
+        rows_functions[weight->type][single ? 0 : size[n] ? size[n] : 1](weight, strip, image, n, y);
+    } else {
+        (is_float_type(weight->type) ? float_functions[weight->type] : exact_functions)[size[n]](weight, strip, x, y);
     }
+}
+
+/* y[0 … n-1] = rows first … first+n-1 of x times a strip; float rows beyond the last repeat it. */
+static void multiply_strip(const struct op *op, const struct weight *weight, int strip, int first, int n, int single, vf *y) {
+    const uint8_t *image = op->image ? op->image + (int64_t)first * (weight->n_in / 32) * 64 : NULL;
     const float *x[IMAGE_GROUP];
     for (int r = 0; r < IMAGE_GROUP; r++) x[r] = (const float *)op->x.data + (first + (r < n ? r : n - 1)) * op->x.stride;
-    (is_float_type(weight->type) ? float_functions[weight->type] : exact_functions)[size[n]](weight, data, x, y);
+    multiply_rows(weight, weight->data + strip * weight->strip_bytes, image, x, n, single, y);
 }
 
 enum { SILU, GELU, SWIGLU_OAI };

@@ -54,8 +54,16 @@ extern const struct format formats[N_TYPES];
 struct weight {
     uint8_t *data; /* strips, 64-byte aligned; an expert's strips follow the previous expert's */
     int64_t strip_bytes;
-    int32_t type, n_out, n_in, n_experts, n_strips, reserved; /* n_strips of one expert */
+    int32_t type, n_out, n_in, n_experts, n_strips; /* n_strips of one expert */
+    /* Stacks of experts are repacked strip by strip when they are first needed; NULL, NULL and 0 once and for all repacked. */
+    int32_t is_mapped;     /* source is a read-only file mapping: pages of a finished expert are given back */
+    const uint8_t *source; /* GGUF rows */
+    uint8_t *is_ready;     /* [expert][strip] */
+    int32_t *n_ready;      /* [expert] */
 };
+
+/* Strip number `strip` of an expert, repacked. One thread at a time asks for a strip. */
+const uint8_t *weight_strip(const struct weight *weight, int expert, int strip);
 
 static inline int is_float_type(int type) { return formats[type].block == 1; }
 
@@ -106,6 +114,19 @@ enum code {
     OP_MAP_IDS,  /* out, x = ids, p[0] table */
     OP_LINEAR_ROWS, /* out, x, y = ids, weight[0] */
     OP_CONVOLVE,    /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group */
+    OP_JOIN,        /* out, x, n[0] activation */
+    OP_DECAY,       /* out, p[0] rates */
+    OP_ROUTE,       /* out = weights, x = logits, y = experts, p[0] bias or NULL, p[1] expert scales or NULL, n[0] gating,
+                       n[1] normalised, n[2] groups, n[3] groups used, f[0] scale, f[1] least sum */
+    OP_GROUP,       /* x = experts, table, n_experts, n[0] extent of x */
+    OP_QUANTISE_PAIRS, /* x, image, table, n_experts, n[0] experts per row, n[1] inputs of a choice or 0 */
+    OP_EXPERT_GATED,   /* out, x, image or NULL, table, n_experts, weight[0] gate, weight[1] up or NULL, p[0] and p[1] biases or
+                          NULL, n[0] experts per row, n[1] inputs of a choice or 0, n[2] activation */
+    OP_EXPERT_LINEAR,  /* the same with one weight and bias */
+    OP_WEIGHTED_SUM,   /* out, x, y = weights, n[0] accumulate */
+    OP_CAUSAL_CONVOLVE, /* out, x, a = positions, b = slots, k inputs, p[0] kernel, n[0] taps, n[1] inputs kept */
+    OP_DELTA_SCAN,      /* out, x = q, y = k, z = v, e = beta, c = decay, a = positions, b = slots, k states (head_bytes: a head's,
+                           row_bytes: a state's), n[0] states kept, n[1] key heads */
     N_CODES,
 };
 
@@ -113,13 +134,15 @@ struct op {
     int32_t code, extent;
     int32_t step; /* operations of the step that starts here, 0 inside a step */
     int32_t reserved;
-    struct view out, x, y, z, e;
+    struct view out, x, y, z, e, a, b, c;
     const struct weight *weight[2];
     uint8_t *image;
     const void *p[2];
     struct kv_cache k, v;
     int64_t n[4];
     float f[2];
+    int32_t *table; /* of OP_GROUP (experts.h) */
+    int64_t n_experts;
 };
 
 /* What is known only when a program runs. */
@@ -136,14 +159,21 @@ struct kernels {
     void (*row)(const struct op *op, const struct run *run, int row);
     /* Strips first … last-1 of OP_LINEAR or OP_GATED for all live rows. */
     void (*strips)(const struct op *op, const struct run *run, int first, int last);
-    /* One of attention_items() items. */
-    void (*attention)(const struct op *op, const struct run *run, int item, float *scratch);
+    /* One of the items that an operation of another kind is cut into (program.c). */
+    void (*item)(const struct op *op, const struct run *run, int item, float *scratch);
 };
 
 /* Attention work is cut into chunks of 128 cells that are merged in order, so every split gives the same bits. */
 #define ATTENTION_CHUNK 128
 #define ATTENTION_QUERIES 32 /* most (row, head) pairs of an item */
 #define ATTENTION_SPLIT_ROWS 8 /* calls of more rows are not split over chunks */
+
+/* Table of OP_GROUP: 32-bit words [active experts, places, then per active expert: number, first place, pairs; then, after room for
+ * n_experts of them, the pair at each place or -1]. */
+enum { TABLE_ACTIVE, TABLE_PLACES, TABLE_EXPERTS };
+
+#define CONVOLVE_CHANNELS 64 /* of an item of OP_CAUSAL_CONVOLVE */
+#define SCAN_COLUMNS 16      /* of an item of OP_DELTA_SCAN */
 
 struct attention_plan {
     int rows, heads;         /* rows and query heads of a unit */
@@ -174,11 +204,11 @@ struct pool *pool_new(int n_threads, const uint8_t *cpu_mask, int n_cpus, int st
 void pool_free(struct pool *pool);
 int pool_size(const struct pool *pool);
 float *pool_scratch(struct pool *pool, int thread);
-/* Calls work(argument, thread) on n_threads threads, the caller being thread 0. */
-void pool_run(struct pool *pool, int n_threads, void (*work)(void *argument, int thread), void *argument);
+/* Deals n_items and calls work(argument, thread) on n_threads threads, the caller being thread 0. Callers take turns. */
+void pool_run(struct pool *pool, int n_threads, int n_items, void (*work)(void *argument, int thread), void *argument);
 /* Inside work: waits for all n_threads; exactly one thread runs `last` (may be NULL) before anyone goes on. */
 void pool_barrier(struct pool *pool, int n_threads, void (*last)(void *argument), void *argument);
-/* Inside work, after a barrier whose `last` called pool_deal: takes the next share of n items; 0 when none are left. */
+/* pool_deal: called by a barrier's `last`. pool_take, inside work: the next share of the items dealt; 0 when none are left. */
 void pool_deal(struct pool *pool, int n_threads, int n_items);
 int pool_take(struct pool *pool, int n_threads, int thread, int *first, int *last);
 

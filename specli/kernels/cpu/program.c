@@ -5,7 +5,21 @@
 
 /* The operations of a step run without waiting for each other: row-wise operations of one row range are done row by row, one after
  * the other for the same row; products of the same input are one range of strips. */
-static int is_row_wise(const struct op *op) { return op->code != OP_LINEAR && op->code != OP_GATED && op->code != OP_ATTENTION; }
+enum kind { ROW_WISE, STRIPS, ITEMS };
+
+static enum kind kind_of(const struct op *op) {
+    switch (op->code) {
+        case OP_LINEAR:
+        case OP_GATED: return STRIPS;
+        case OP_ATTENTION:
+        case OP_QUANTISE_PAIRS:
+        case OP_EXPERT_GATED:
+        case OP_EXPERT_LINEAR:
+        case OP_CAUSAL_CONVOLVE:
+        case OP_DELTA_SCAN: return ITEMS;
+        default: return ROW_WISE;
+    }
+}
 
 void attention_plan(const struct op *op, const struct run *run, struct attention_plan *plan) {
     const int rows = run->counts[op->extent], group = (int)(op->n[0] / op->n[1]);
@@ -44,15 +58,22 @@ struct deal {
 
 static int n_items(const struct replay *replay, const struct op *step) {
     const int rows = replay->run.counts[step->extent];
-    if (rows == 0 || is_row_wise(step)) return rows;
-    if (step->code == OP_ATTENTION) {
-        struct attention_plan plan;
-        attention_plan(step, &replay->run, &plan);
-        return plan.units * plan.chunks;
-    }
+    const int64_t head_size = step->k.head_size;
+    struct attention_plan plan;
     int strips = 0;
-    for (int i = 0; i < step->step; i++) strips += step[i].weight[0]->n_strips;
-    return strips;
+    switch (rows == 0 ? N_CODES : step->code) {
+        case OP_LINEAR:
+        case OP_GATED:
+            for (int i = 0; i < step->step; i++) strips += step[i].weight[0]->n_strips;
+            return strips;
+        case OP_ATTENTION: attention_plan(step, &replay->run, &plan); return plan.units * plan.chunks;
+        case OP_QUANTISE_PAIRS: return step->table[TABLE_PLACES] / IMAGE_GROUP;
+        case OP_EXPERT_GATED:
+        case OP_EXPERT_LINEAR: return step->table[TABLE_ACTIVE] * step->weight[0]->n_strips;
+        case OP_CAUSAL_CONVOLVE: return (int)((step->out.width + CONVOLVE_CHANNELS - 1) / CONVOLVE_CHANNELS);
+        case OP_DELTA_SCAN: return (int)(step->out.width / head_size * ((head_size + SCAN_COLUMNS - 1) / SCAN_COLUMNS));
+        default: return rows;
+    }
 }
 
 static void deal_step(void *argument) {
@@ -62,12 +83,12 @@ static void deal_step(void *argument) {
 
 static void run_items(const struct replay *replay, const struct op *step, int thread, int first, int last) {
     const struct kernels *kernels = replay->kernels;
-    if (is_row_wise(step)) {
+    if (kind_of(step) == ROW_WISE) {
         for (int row = first; row < last; row++) {
             for (int i = 0; i < step->step; i++) kernels->row(step + i, &replay->run, row);
         }
-    } else if (step->code == OP_ATTENTION) {
-        for (int item = first; item < last; item++) kernels->attention(step, &replay->run, item, pool_scratch(replay->pool, thread));
+    } else if (kind_of(step) == ITEMS) {
+        for (int item = first; item < last; item++) kernels->item(step, &replay->run, item, pool_scratch(replay->pool, thread));
     } else {
         for (int i = 0, base = 0; i < step->step && base < last; base += step[i].weight[0]->n_strips, i++) {
             const int from = first > base ? first - base : 0, to = last - base, n = step[i].weight[0]->n_strips;
@@ -96,10 +117,8 @@ static void replay_steps(void *argument, int thread) {
 
 EXPORT void program_run(const struct kernels *kernels, struct pool *pool, const struct op *ops, int n_ops, uint8_t *shared, int tokens, int outputs, int n_threads) {
     struct replay replay = {kernels, pool, ops, n_ops, {{tokens, outputs, 1}, n_threads, shared}};
-    struct deal deal = {&replay, next_step(&replay, 0)};
-    if (!deal.step) return;
-    deal_step(&deal);
-    pool_run(pool, n_threads, replay_steps, &replay);
+    const struct op *first = next_step(&replay, 0);
+    if (first) pool_run(pool, n_threads, n_items(&replay, first), replay_steps, &replay);
 }
 
 #if defined(__aarch64__)

@@ -29,15 +29,34 @@ from specli.kernels.cpu.library import (
     View,
     WeightStruct,
 )
-from specli.kernels.ops import Activation, AttentionSpec, Buffer, Extent, KVLayer, Ops, RopeTable, Weight
+from specli.kernels.ops import (
+    MIN_WEIGHT_SUM,
+    Activation,
+    AttentionSpec,
+    Buffer,
+    Extent,
+    KVLayer,
+    Ops,
+    RecurrentLayer,
+    RopeTable,
+    RoutingSpec,
+    Weight,
+)
 
 _CODE = {name: code for code, name in enumerate(CODES)}
-_TILED = frozenset({"linear", "gated", "attention"})  # not row-wise: always a step of their own
+# Not row-wise: always a step of their own.
+_TILED = frozenset(
+    {
+        "linear", "gated", "attention", "quantise_pairs", "expert_gated", "expert_linear",
+        "causal_convolve", "delta_scan",
+    }
+)  # fmt: skip
 _ALONE = _TILED | {"gather", "convolve"}  # these read other rows than they write
 _GROUP = 8  # rows per group of an image
 _IMAGE_BYTES = 64  # per row and block of 32 values
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
 _MAX_HEAD_SIZE = 1024
+_MAX_EXPERTS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +68,8 @@ class NativeWeight:
         type: The type it is multiplied in.
         shape: Torch order.
         struct: What the library reads.
-        storage: The bytes `struct` points to.
+        storage: The strips.
+        keep: What else `struct` points to.
     """
 
     name: str
@@ -57,6 +77,7 @@ class NativeWeight:
     shape: tuple[int, ...]
     struct: WeightStruct
     storage: torch.Tensor
+    keep: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,7 +140,9 @@ class Recorder(Ops):
         self._exact = exact
         self._step: _Step | None = None
         self._images: dict[_Region, torch.Tensor] = {}
-        self._fresh: set[_Region] = set()  # regions whose image holds their present value
+        self._tables: dict[_Region, torch.Tensor] = {}  # of choices of experts
+        self._pair_images: dict[int, torch.Tensor] = {}
+        self._fresh: set[_Region] = set()  # regions whose image or table holds their present value
 
     # -- recording -------------------------------------------------------------------------------------------------
 
@@ -378,11 +401,164 @@ class Recorder(Ops):
     def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
         self._in_place("map_ids", out, ids, p=[self._address(table)])
 
-    def _missing(self, *_: Any, **__: Any) -> None:
-        raise UnsupportedError("experts and recurrent layers: not handled by the CPU kernels")
+    def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
+        self._in_place("join", out, x, n=[activation])
 
-    join = route = expert_gated_linear = expert_linear = weighted_sum = _missing
-    causal_convolve = decay = delta_scan = _missing
+    def decay(self, out: Buffer, rates: torch.Tensor) -> None:
+        self._in_place("decay", out, p=[self._address(rates)])
+
+    # -- experts ---------------------------------------------------------------------------------------------------
+
+    def route(self, weights: Buffer, experts: Buffer, logits: Buffer, spec: RoutingSpec) -> None:
+        assert logits.width <= _MAX_EXPERTS, "experts fit into the kernel's arrays"
+        self._record(
+            "route", weights.extent, reads=[logits], writes=[weights, experts],
+            out=self._view(weights), x=self._view(logits), y=self._view(experts),
+            p=[self._address(spec.bias), self._address(spec.expert_scales)],
+            n=[spec.gating, spec.is_normalised, spec.n_groups, spec.n_groups_used], f=[spec.scale, MIN_WEIGHT_SUM],
+        )  # fmt: skip
+
+    def expert_gated_linear(
+        self,
+        out: Buffer,
+        x: Buffer,
+        experts: Buffer,
+        gate: Weight,
+        up: Weight | None,
+        activation: Activation,
+        *,
+        gate_bias: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+    ) -> None:
+        stacks = [self._weight(gate)] if up is None else [self._weight(gate), self._weight(up)]
+        n_experts = stacks[0].shape[0] // (2 if up is None else 1)
+        self._expert_products(
+            "expert_gated", out, x, experts, stacks, n_experts, [gate_bias, up_bias], n_part=0, activation=activation
+        )
+
+    def expert_linear(
+        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: torch.Tensor | None = None
+    ) -> None:
+        stack = self._weight(weight)
+        self._expert_products("expert_linear", out, x, experts, [stack], stack.shape[0], [bias], n_part=stack.shape[2])
+
+    def _expert_products(
+        self,
+        name: str,
+        out: Buffer,
+        x: Buffer,
+        experts: Buffer,
+        stacks: Sequence[NativeWeight],
+        n_experts: int,
+        biases: Sequence[torch.Tensor | None],
+        *,
+        n_part: int,
+        activation: int = 0,
+    ) -> None:
+        """Products with chosen experts.
+
+        Args:
+            name: The operation.
+            out: Results of a row's experts side by side.
+            x: Inputs.
+            experts: Each row's choice.
+            stacks: One or two.
+            n_experts: How many there are.
+            biases: One per matrix of an expert.
+            n_part: Inputs of each choice, side by side in x; 0 = all read the whole row.
+            activation: How the two products are joined.
+        """
+        n_used = experts.width
+        for stack in stacks:
+            expected = out.width // n_used, n_part or x.width
+            assert stack.shape[1:] == expected, f"{stack.name} is {stack.shape}, not {(n_experts, *expected)}"
+        assert not n_part or x.width == n_used * n_part, "a part of the row for each choice"
+        table = self._group(experts, n_experts)
+        n_places = experts.capacity * n_used + (_GROUP - 1) * min(n_experts, experts.capacity * n_used)
+        shared: dict[str, Any] = {"table": table.data_ptr(), "n_experts": n_experts}
+        image = None
+        if not self._exact and any(stack.type not in _FLOAT_TYPES for stack in stacks):
+            image = self._pair_image(n_places * (n_part or x.width) // 32 * _IMAGE_BYTES).data_ptr()
+            self._record(
+                "quantise_pairs", experts.extent, reads=[x, experts], x=self._view(x), image=image, n=[n_used, n_part],
+                **shared,
+            )  # fmt: skip
+        self._record(
+            name, experts.extent, reads=[x, experts], writes=[out],
+            out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(s.struct) for s in stacks],
+            p=[self._address(bias) for bias in biases], n=[n_used, n_part, activation], **shared,
+        )  # fmt: skip
+
+    def _group(self, experts: Buffer, n_experts: int) -> torch.Tensor:
+        """The table of rows sorted by expert, made now unless it is there."""
+        source = _Region.of(experts)
+        table = self._tables.get(source)
+        if table is None:
+            n_pairs = experts.capacity * experts.width
+            size = 2 + 3 * n_experts + n_pairs + (_GROUP - 1) * min(n_experts, n_pairs)
+            table = self._tables[source] = torch.zeros(size, dtype=torch.int32)
+            self.keep.append(table)
+        if source not in self._fresh:
+            self._record(
+                "group", Extent.ONE, reads=[experts], x=self._view(experts), n=[experts.extent],
+                table=table.data_ptr(), n_experts=n_experts,
+            )  # fmt: skip
+            self._fresh.add(source)
+        return table
+
+    def _pair_image(self, n_bytes: int) -> torch.Tensor:
+        """Room for an image of sorted rows; used up within a call, so all calls of a size share it."""
+        image = self._pair_images.get(n_bytes)
+        if image is None:
+            image = self._pair_images[n_bytes] = torch.zeros(n_bytes, dtype=torch.uint8)
+            self.keep.append(image)
+        return image
+
+    def weighted_sum(self, out: Buffer, x: Buffer, weights: Buffer, *, accumulate: bool = False) -> None:
+        assert x.width == weights.width * out.width, "as many parts as weights"
+        self._record(
+            "weighted_sum", out.extent, reads=[x, weights], writes=[out],
+            out=self._view(out), x=self._view(x), y=self._view(weights), n=[accumulate],
+        )  # fmt: skip
+
+    # -- layers with memory ----------------------------------------------------------------------------------------
+
+    def causal_convolve(
+        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: torch.Tensor
+    ) -> None:
+        assert kernel.shape[1] <= layer.n_inputs, "the layer keeps what the kernel reads"
+        slot, row, _ = layer.inputs.stride()
+        self.keep.append(layer.inputs)
+        self._record(
+            "causal_convolve", out.extent, reads=[x, positions, slots], writes=[out],
+            out=self._view(out), x=self._view(x), a=self._view(positions), b=self._view(slots),
+            p=[self._address(kernel.t().contiguous())], n=[kernel.shape[1], layer.n_inputs],
+            k=CacheStruct(layer.inputs.data_ptr(), 4 * slot, 0, 4 * row, QuantType.F32, layer.inputs.shape[2]),
+        )  # fmt: skip
+
+    def delta_scan(
+        self,
+        out: Buffer,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        beta: Buffer,
+        decay: Buffer,
+        layer: RecurrentLayer,
+        positions: Buffer,
+        slots: Buffer,
+    ) -> None:
+        size = layer.head_size
+        if size % 2 or size > _MAX_HEAD_SIZE:
+            raise UnsupportedError(f"delta net with head size {size}: not handled by the CPU kernels")
+        slot, state, head, _, _ = layer.states.stride()
+        self.keep.append(layer.states)
+        self._record(
+            "delta_scan", out.extent, reads=[q, k, v, beta, decay, positions, slots], writes=[out],
+            out=self._view(out), x=self._view(q), y=self._view(k), z=self._view(v), e=self._view(beta),
+            c=self._view(decay), a=self._view(positions), b=self._view(slots), n=[layer.n_states, k.width // size],
+            k=CacheStruct(layer.states.data_ptr(), 4 * slot, 4 * head, 4 * state, QuantType.F32, size),
+        )  # fmt: skip
 
 
 assert 4 * (16 * 2 + 32 * 3) * _MAX_HEAD_SIZE + 32 * ATTENTION_CHUNK * 4 + 1024 <= SCRATCH_BYTES

@@ -81,29 +81,10 @@ static void rms_norm_row(const struct op *op, int row) {
 }
 
 static void quantise_row(const struct op *op, const struct run *run, int row) {
-    const float *x = (const float *)op->x.data + row * op->x.stride;
     const int64_t n_blocks = op->x.width / 32;
-    const int rows = run->counts[op->extent] == 1 ? 1 : IMAGE_GROUP, r = row % rows;
+    const int rows = run->counts[op->extent] == 1 ? 1 : IMAGE_GROUP;
     uint8_t *image = op->image + row / rows * n_blocks * 64 * rows;
-    for (int64_t b = 0; b < n_blocks; b++, x += 32, image += 64 * rows) {
-        const vf lo = vf_load(x), hi = vf_load(x + LANES);
-        const float most = vf_max_lane(vf_max(vf_abs(lo), vf_abs(hi)));
-        const float d = most / 127.0f, inverse = most > 1e-30f ? 127.0f / most : 0.0f;
-        const vf q_lo = vf_round(vf_mul(lo, vf_set(inverse))), q_hi = vf_round(vf_mul(hi, vf_set(inverse)));
-        const float sum_lo = vf_sum(q_lo), sum_hi = vf_sum(q_hi); /* small integers: exact */
-        int8_t *q = (int8_t *)image + 32 * r;
-        float *floats = (float *)(void *)(image + 32 * rows) + r;
-        int32_t *ints = (int32_t *)(void *)(image + 32 * rows) + r;
-        vf_store_i8(q, q_lo);
-        vf_store_i8(q + LANES, q_hi);
-        floats[IMAGE_D * rows] = d;
-        floats[IMAGE_SUM * rows] = d * (sum_lo + sum_hi);
-        floats[IMAGE_SUM_LO * rows] = d * sum_lo;
-        floats[IMAGE_SUM_HI * rows] = d * sum_hi;
-        ints[IMAGE_MINUS * rows] = -(int32_t)(sum_lo + sum_hi);
-        ints[IMAGE_MINUS_LO * rows] = -(int32_t)sum_lo;
-        ints[IMAGE_MINUS_HI * rows] = -(int32_t)sum_hi;
-    }
+    quantise_values((const float *)op->x.data + row * op->x.stride, n_blocks, image, rows, row % rows);
 }
 
 static void rope_row(const struct op *op, int row) {
@@ -314,6 +295,11 @@ static void run_row(const struct op *op, const struct run *run, int row) {
             break;
         case OP_COPY: memmove(out, x, (size_t)width * 4); break;
         case OP_GATHER: memcpy(out, (const float *)op->x.data + row_int(&op->y, row) * op->x.stride, (size_t)width * 4); break;
+        case OP_JOIN: EACH_VECTOR(width) store_some(out + i, activate((int)op->n[0], load_some(out + i, n), load_some(x + i, n)), n); break;
+        case OP_DECAY: decay_row(op, row); break;
+        case OP_ROUTE: route_row(op, row); break;
+        case OP_GROUP: group_pairs(op, run); break;
+        case OP_WEIGHTED_SUM: weighted_sum_row(op, row); break;
         case OP_MAP_IDS:
             for (int64_t i = 0; i < width; i++) ((int32_t *)(void *)out)[i] = ((const int32_t *)op->p[0])[((const int32_t *)(const void *)x)[i]];
             break;
