@@ -1,4 +1,4 @@
-"""Experts on every executor: choice, products and sums against formulas, rows against the same rows in other company."""
+"""Experts on every executor: choice, products and sums against formulas; rows whatever the other rows are."""
 
 from __future__ import annotations
 
