@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from specli.convert import ConvertConfig, convert
-from specli.drafters.config import DraftConfig
+from specli.drafters.config import DraftConfig, SpeculationConfig
 from tests.support.drafting import Pair, open_pair
-from tests.support.runs import executors
+from tests.support.runs import executors, run
 
 pytestmark = pytest.mark.real
 
@@ -39,13 +39,13 @@ def drafts(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return made
 
 
-def recorded(shared: Path, run: str) -> list[dict[str, Any]]:
+def recorded(shared: Path, name: str) -> list[dict[str, Any]]:
     runs = json.loads((shared / "golden" / "drafters.json").read_text())["runs"]
-    return [record for record in runs if record["run"] == run]
+    return [record for record in runs if record["run"] == name]
 
 
-def open_run(run: str, target: Path, drafts: dict[str, Path]) -> Any:
-    kind, _, n_max, *rest = run.split()
+def open_run(name: str, target: Path, drafts: dict[str, Path]) -> Any:
+    kind, _, n_max, *rest = name.split()
     config = DraftConfig(n_max=int(n_max[1:]), p_min=float(rest[0][1:]) if rest else 0.0)
     return open_pair(
         target, drafts[kind], f"draft-{kind}", config,
@@ -65,12 +65,12 @@ def explained(pair: Pair, found: list[int], expected: list[int], p_min: float) -
     return max(values.values()) - values.get(expected[at], -1e9) < NEARLY_ALIKE
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_drafts_equal_recorded_ones(run: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
-    p_min = 0.5 if "p0.5" in run else 0.0
+@pytest.mark.parametrize("run_name", RUNS)
+def test_drafts_equal_recorded_ones(run_name: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+    p_min = 0.5 if "p0.5" in run_name else 0.0
     n_first, n_steps = 0, 0
-    with open_run(run, smollm2_path, drafts) as pair:
-        for record in recorded(shared, run):
+    with open_run(run_name, smollm2_path, drafts) as pair:
+        for record in recorded(shared, run_name):
             pair.prompt(record["prompt_ids"][:-1], chunk=256)
             for position, last, expected, verified in record["steps"]:
                 assert position == len(pair.history)
@@ -85,12 +85,12 @@ def test_drafts_equal_recorded_ones(run: str, shared: Path, smollm2_path: Path, 
     assert n_first > 0.93 * n_steps
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_as_many_tokens_stand(run: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+@pytest.mark.parametrize("run_name", RUNS)
+def test_as_many_tokens_stand(run_name: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
     """Along the recorded text, with our own drafts: share of drafts whose first i tokens all stand, within 0.02."""
-    records = recorded(shared, run)
+    records = recorded(shared, run_name)
     ours, theirs, n_ours, n_theirs = Counter[int](), Counter[int](), 0, 0
-    with open_run(run, smollm2_path, drafts) as pair:
+    with open_run(run_name, smollm2_path, drafts) as pair:
         for record in records:
             pair.prompt(record["prompt_ids"][:-1], chunk=256)
             text, n_prompt = record["generated_ids"], len(record["prompt_ids"])
@@ -111,3 +111,18 @@ def test_as_many_tokens_stand(run: str, shared: Path, smollm2_path: Path, drafts
         assert ours[i] / n_ours == pytest.approx(theirs[i] / n_theirs, abs=0.02)
     n_accepted = sum(record["n_accept"] for record in records)
     assert sum(theirs.values()) == pytest.approx(n_accepted, abs=3)  # the last steps are cut at the limit
+
+
+@pytest.mark.parametrize("kernels", executors())
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_text_is_that_without_a_drafter(kind: str, kernels: str, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+    """Bit for bit with trained weights; drafts of one token and of a whole block."""
+    prompt = list(range(300, 340))
+    (plain,) = run(smollm2_path, [prompt], n_predict=10, kernels=kernels, n_ctx=256)
+    for n_max in (1, 7):
+        spec = SpeculationConfig(types=(f"draft-{kind}",), draft=DraftConfig(n_max=n_max))
+        (drafted,) = run(
+            smollm2_path, [prompt], draft=drafts[kind], spec=spec, n_predict=10, kernels=kernels, n_ctx=256
+        )
+        assert drafted.tokens == plain.tokens
+        assert drafted.n_drafted
