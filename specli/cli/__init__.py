@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -13,8 +11,9 @@ from typer.core import TyperGroup
 
 from specli._version import __version__
 from specli.cli.command import TableCommand
+from specli.cli.streams import discard_output
 from specli.cli.tree import COMMANDS, SUMMARY
-from specli.errors import SpecliError, UsageError
+from specli.errors import ResourceError, SpecliError, UsageError
 
 INTERRUPTED = 130
 
@@ -101,9 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout has gone; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of stdout has gone
+        discard_output()
+        return 1
+    except OSError as error:
+        if error.filename is not None:
+            raise  # files are the commands' business; this leaves streams, where a disk may be full
+        discard_output()
+        complain(ResourceError(f"the output cannot be written: {error.strerror}"))
         return 1
     return code if isinstance(code, int) else 0
 

@@ -22,4 +22,4 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     Raises:
         ResourceError: The file cannot be written.
     """
-    write_file(path, "".join(lines).encode("utf-8", "surrogatepass"))
+    write_file(path, "".join(lines).encode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from specli.drafters.stats import DrafterStats, count_prefix, ratio
 
 SCHEMA = "specli.run/1"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
@@ -349,8 +351,12 @@ def run_record(
 
 
 def dump_record(record: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """JSON text of a record; a number that is not finite (a log-probability of -inf) becomes null."""
-    return json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
+    """JSON text of a record, fit for UTF-8.
+
+    A number that is not finite (a log-probability of -inf) becomes null, a lone surrogate (a byte of the command line
+    that is no UTF-8) becomes U+FFFD, as for the tokenizer.
+    """
+    return _SURROGATE.sub("\ufffd", json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:
