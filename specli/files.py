@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from specli.errors import ResourceError
 def write_file(path: Path, data: bytes, what: str = "cannot be written") -> None:
     """Writes a file; an existing one is replaced only when everything was written.
 
-    Links are followed. What is not a regular file, such as /dev/stdout or a named pipe, is written to and stays.
+    Links are followed. A pipe or a device, /dev/stdout among them, is written to and stays.
 
     Args:
         path: Where to.
@@ -21,11 +22,12 @@ def write_file(path: Path, data: bytes, what: str = "cannot be written") -> None
     Raises:
         ResourceError: The file cannot be written.
     """
-    real = Path(os.path.realpath(path))
     try:
-        if _is_special(real):
-            real.write_bytes(data)
+        if _is_special(path):
+            with path.open("ab") as file:
+                file.write(data)
             return
+        real = Path(os.path.realpath(path))
         temporary = _beside(real)
         try:
             temporary.write_bytes(data)
@@ -42,12 +44,11 @@ def check_writable(path: Path, what: str = "cannot be written") -> None:
     Raises:
         ResourceError: The folder is missing or closed, or the path is a folder.
     """
-    real = Path(os.path.realpath(path))
     try:
-        if _is_special(real):
-            os.close(os.open(real, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY))
-        else:
-            temporary = _beside(real)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not _is_special(path):
+            temporary = _beside(Path(os.path.realpath(path)))
             temporary.touch()
             temporary.unlink()
     except OSError as error:
@@ -55,7 +56,7 @@ def check_writable(path: Path, what: str = "cannot be written") -> None:
 
 
 def _is_special(path: Path) -> bool:
-    return path.exists() and not path.is_file()
+    return path.exists() and (not path.is_file() or str(path).startswith("/dev/"))  # /dev/stdout may be a file
 
 
 def _beside(path: Path) -> Path:

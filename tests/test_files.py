@@ -1,5 +1,6 @@
 """Result files: whole or not at all; devices and pipes are written to, never replaced."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def test_devices_stay_devices(tmp_path: Path) -> None:
     check_writable(Path("/dev/null"))
     write_file(Path("/dev/null"), b"x")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_pipes_are_written_to() -> None:
+    reading, writing = os.pipe()
+    check_writable(Path(f"/dev/fd/{writing}"))
+    write_file(Path(f"/dev/fd/{writing}"), b"x")
+    assert os.read(reading, 2) == b"x"
+    os.close(reading)
+    os.close(writing)
 
 
 @pytest.mark.parametrize(("name", "reason"), [("missing/x", "No such file or directory"), ("", "Is a directory")])
