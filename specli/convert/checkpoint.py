@@ -40,8 +40,13 @@ class Checkpoint:
         self._files = tuple(files)
 
     @classmethod
-    def open(cls, directory: Path, *, weights: bool = True) -> Checkpoint:
-        """Reads config.json and, unless told not to, the headers of all weight files.
+    def open(cls, directory: Path, *, weights: bool = True, weights_needed: bool = True) -> Checkpoint:
+        """Reads config.json and the headers of all weight files.
+
+        Args:
+            directory: Checkpoint directory.
+            weights: Whether to look at weights at all.
+            weights_needed: Whether it is an error when there are none.
 
         Raises:
             FormatError: Something is missing, truncated or inconsistent.
@@ -50,6 +55,9 @@ class Checkpoint:
         if not weights:
             return cls(directory, config, {})
         parts, index, reader = _find_parts(directory)
+        if not parts and weights_needed:
+            patterns = " or ".join(pattern for pattern, _, _ in _FORMATS)
+            raise FormatError(f"{directory}: no weights, expected {patterns}")
         files: list[TensorFile] = []
         tensors: dict[str, LazyTensor] = {}
         for part in parts:
@@ -101,8 +109,7 @@ def _find_parts(directory: Path) -> tuple[list[Path], tuple[Path, dict[str, str]
         parts = sorted(directory.glob(pattern))
         if parts:
             return parts, None, reader
-    patterns = " or ".join(pattern for pattern, _, _ in _FORMATS)
-    raise FormatError(f"{directory}: no weights, expected {patterns}")
+    return [], None, open_safetensors
 
 
 def _check_index(index: Path, weight_map: dict[str, str], tensors: dict[str, LazyTensor]) -> None:

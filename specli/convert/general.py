@@ -67,7 +67,7 @@ class General:
             self._found = gguf.Metadata.load(request.metadata, directory, request.model_name, total)
         except yaml.YAMLError as error:
             raise FormatError(f"{directory / 'README.md'}: front matter is not YAML: {error}") from None
-        if request.remote:
+        if request.remote or not Path(request.source).is_dir():  # a snapshot's directory is named by its revision
             self._found.name = str(request.source)
         if self._found.name is None:
             self._found.name = directory.resolve().name

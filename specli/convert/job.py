@@ -27,6 +27,7 @@ class Job:
         target: The drafter's target, when given.
         notes: Choices made, for the report; layouts append.
         warnings: What the user should look at; layouts append.
+        fit: Findings of `--check`.
     """
 
     request: ConvertConfig
@@ -36,6 +37,7 @@ class Job:
     target: Target | None = None
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    fit: tuple[str, ...] = ()
 
     def need_target(self, layout: str) -> Target:
         """The target.

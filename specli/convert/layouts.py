@@ -30,7 +30,7 @@ class Layout:
         signs: Config keys of which one is enough.
         tensors: Parts of tensor names of which one is enough.
         vocabulary: For targets: "module:function" of the tokenizer procedure.
-        gguf: For targets: GGUF architecture.
+        gguf: GGUF architecture of layouts that are whole models: targets and assistants.
         mtp: Whether `--mtp` and `--no-mtp` apply.
     """
 
@@ -103,6 +103,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
         "gemma4:plan_assistant",
         signs=("backbone_hidden_size",),
+        gguf="gemma4-assistant",
     ),
     Layout(
         "Llama",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,21 @@ from specli.convert.checkpoint import Checkpoint
 from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, Progress, TensorRow
 from specli.convert.dequant import dequantised
 from specli.convert.general import General
+from specli.convert.hub import fetch, is_hub_id
 from specli.convert.job import Job, merged_config
 from specli.convert.keys import Keys, rope_block
+from specli.convert.known import warn_of_unknown_keys
 from specli.convert.layouts import Layout, find_layout
 from specli.convert.outtype import Outtype, resolve_outtype
+from specli.convert.pairing import check_pair
 from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
 from specli.convert.target import Target, target_from_directory, target_from_gguf
-from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError
+from specli.errors import ResourceError, UnsupportedError, UsageError
+from specli.gguf.file import GGUFFile
 from specli.gguf.quant import quantise
 from specli.gguf.write import GGUFWriter
 
+NOTHING = TensorPlan([], [], {}, [])
 HEADROOM_BYTES = 16 << 20  # key-value pairs and alignment on top of tensor data
 
 
@@ -41,8 +47,11 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
         SpecliError: With everything that is wrong; nothing has been left on disk then.
     """
     started = time.monotonic()
-    directory = _directory(request)
-    with Checkpoint.open(directory, weights=not request.vocab_only) as checkpoint:
+    source = Path(request.source)
+    if request.check is not None and source.is_file():
+        return check_only(source, request.check, started)
+    directory = find_directory(str(request.source), request, weights=True)
+    with Checkpoint.open(directory, weights_needed=not request.vocab_only) as checkpoint:
         layout = find_layout(checkpoint)
         outtype = resolve_outtype(request.outtype, checkpoint.tensors.values())
         if checkpoint.config.section("quantization_config").text("quant_method") == "mxfp4":
@@ -53,11 +62,9 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
             raise UsageError(f"{option} does not apply to {layout.label} checkpoints")
         job = Job(request, checkpoint, merged_config(checkpoint.config), outtype, open_target(request, directory))
         blueprint = layout.planner()(job)
-        if request.vocab_only:
-            blueprint.rows, blueprint.generated = [], {}
-        plan = plan_tensors(checkpoint, blueprint, outtype)
-        if not plan.tensors and not request.vocab_only:
-            raise FormatError(f"{directory}: no tensors to write")
+        if layout.role == "drafter" and layout.gguf is None:
+            warn_of_unknown_keys(job)
+        plan = NOTHING if request.vocab_only else plan_tensors(checkpoint, blueprint, outtype)
         general = General(request, directory, plan.tensors)
         keys = collect_keys(blueprint, general)
         path = output_path(request, directory, general, outtype)
@@ -67,16 +74,33 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
             check_space(path, n_bytes)
             paths = write(request, path, blueprint.architecture, keys, plan, job, progress)
             n_bytes = sum(p.stat().st_size for p in paths)
+            if request.check is not None:
+                job.fit = check_pair(paths[0], request.check)
         return report(job, layout, blueprint, keys, plan, paths, n_bytes, time.monotonic() - started)
 
 
-def _directory(request: ConvertConfig) -> Path:
-    directory = Path(request.source)
-    if directory.is_dir() and not request.remote:
-        return directory
-    if directory.is_file():
-        raise UsageError(f"{directory}: is a file, expected a checkpoint directory")
-    raise UsageError(f"{directory}: no such directory")
+def find_directory(source: str, request: ConvertConfig, *, weights: bool) -> Path:
+    """A local directory, or the cached copy of a hub id.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    path = Path(source)
+    if path.is_dir() and not request.remote:
+        return path
+    if path.is_file():
+        raise UsageError(f"{path}: is a file, expected a checkpoint directory or hub id")
+    if is_hub_id(source):
+        return fetch(source, weights=weights, offline=request.offline)
+    raise UsageError(f"{path}: no such directory")
+
+
+def check_only(draft: Path, target: Path, started: float) -> ConvertReport:
+    """Pairs a GGUF file that is already there."""
+    fit = check_pair(draft, target)
+    architecture = GGUFFile.open(draft).architecture
+    seconds = time.monotonic() - started
+    return ConvertReport(layout="GGUF", architecture=architecture, paths=(draft,), tensors=(), fit=fit, seconds=seconds)
 
 
 def open_target(request: ConvertConfig, directory: Path) -> Target | None:
@@ -91,8 +115,7 @@ def open_target(request: ConvertConfig, directory: Path) -> Target | None:
     path = Path(request.target)
     if path.is_file():
         return target_from_gguf(path)
-    if not path.is_dir():
-        raise UsageError(f"{path}: no such directory or GGUF file")
+    path = find_directory(str(request.target), replace(request, remote=False), weights=False)
     if path.resolve() == directory.resolve():
         raise UsageError(f"{path}: is the checkpoint itself, expected the target it drafts for")
     checkpoint = Checkpoint.open(path, weights=False)
@@ -118,6 +141,9 @@ def collect_keys(blueprint: Blueprint, general: General) -> Keys:
 def output_path(request: ConvertConfig, directory: Path, general: General, outtype: Outtype) -> Path:
     """Where the file goes: the given name with its template filled in, or the default name."""
     given = request.outfile
+    from_hub = request.remote or not Path(request.source).is_dir()
+    if given is None and from_hub:  # the cache is no place for new files
+        given = Path(str(request.source).replace("/", "-") + "-{ftype}.gguf")
     if given is None or given.is_dir():
         folder = directory if given is None else given
         name = general.file_name(outtype, vocab_only=request.vocab_only, mtp_only=request.mtp == "only")
@@ -156,7 +182,13 @@ def write(
     progress: OnProgress | None,
 ) -> list[Path]:
     """Writes the file or its shards; the names appear only when everything is complete."""
-    writer = GGUFWriter(path, architecture, split_max_bytes=request.split_max_bytes or None)
+    writer = GGUFWriter(
+        path,
+        architecture,
+        split_max_bytes=request.split_max_bytes or None,
+        split_max_tensors=request.split_max_tensors or None,
+        first_without_tensors=request.no_tensor_first_split,
+    )
     for key, kind, value in keys:
         writer.add(key, kind, value)
     meter = _Meter(plan, progress)
@@ -228,6 +260,7 @@ def report(
         metadata={key: plain(value) for key, _, value in keys},
         notes=tuple(job.notes),
         warnings=(*job.warnings, *plan.warnings),
+        fit=job.fit,
         n_bytes=n_bytes,
         seconds=seconds,
     )

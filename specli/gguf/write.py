@@ -56,11 +56,23 @@ class GGUFWriter:
         architecture: `general.architecture`, written first.
         split_max_bytes: Begins a new shard where a tensor would take one beyond this many bytes of tensor data;
             None for one file.
+        split_max_tensors: Begins a new shard after this many tensors; None for no limit.
+        first_without_tensors: Leaves the first of several shards without tensors.
     """
 
-    def __init__(self, path: str | Path, architecture: str, *, split_max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        architecture: str,
+        *,
+        split_max_bytes: int | None = None,
+        split_max_tensors: int | None = None,
+        first_without_tensors: bool = False,
+    ) -> None:
         self.path = Path(path)
         self._split_max_bytes = split_max_bytes
+        self._split_max_tensors = split_max_tensors
+        self._first_without_tensors = first_without_tensors
         self._pairs: dict[str, bytes] = {}
         self._alignment = DEFAULT_ALIGNMENT
         self._tensors: dict[str, _Tensor] = {}
@@ -150,12 +162,13 @@ class GGUFWriter:
         shards: list[list[_Tensor]] = [[]]
         size = 0
         for tensor in self._tensors.values():
-            if self._split_max_bytes is not None and shards[-1] and size + tensor.nbytes > self._split_max_bytes:
+            too_big = self._split_max_bytes is not None and size + tensor.nbytes > self._split_max_bytes
+            if shards[-1] and (too_big or len(shards[-1]) == self._split_max_tensors):
                 shards.append([])
                 size = 0
             shards[-1].append(tensor)
             size += tensor.nbytes
-        return shards
+        return [[], *shards] if self._first_without_tensors and len(shards) > 1 else shards
 
     def _shard_paths(self, count: int) -> list[Path]:
         if count == 1:

@@ -14,9 +14,6 @@ from tests.support.checkpoints import CASES
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "convert_layouts.json").read_text())["sha256"]
 
 
-pytestmark = pytest.mark.usefixtures("tiny_tokenizer_is_known")
-
-
 def run(tmp_path: Path, name: str, outtype: str = "auto", **changes: object) -> ConvertReport:
     case = CASES[name]
     source = tmp_path / name

@@ -42,12 +42,12 @@ TARGETS = [n for n, case in CASES.items() if case.target is None and case.mtp !=
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_target_runs(programs: Path, tmp_path: Path, tiny_tokenizer_is_known: None, name: str) -> None:
+def test_target_runs(programs: Path, tmp_path: Path, name: str) -> None:
     run(programs / "llama-completion", "-m", str(made(tmp_path, name)), "-no-cnv")
 
 
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.target is not None])
-def test_drafter_drafts(programs: Path, tmp_path: Path, tiny_tokenizer_is_known: None, name: str) -> None:
+def test_drafter_drafts(programs: Path, tmp_path: Path, name: str) -> None:
     target, draft = made(tmp_path, CASES[name].target or ""), made(tmp_path, name)
     kind = SPEC_TYPES[name.split("-")[0].removesuffix("2")]
     arguments = ("-m", str(target), "-md", str(draft), "--spec-type", kind, "--spec-draft-n-max", "3")
@@ -55,6 +55,6 @@ def test_drafter_drafts(programs: Path, tmp_path: Path, tiny_tokenizer_is_known:
 
 
 @pytest.mark.parametrize("family", ["glm4-moe", "qwen35"])
-def test_mtp_only_file_drafts(programs: Path, tmp_path: Path, tiny_tokenizer_is_known: None, family: str) -> None:
+def test_mtp_only_file_drafts(programs: Path, tmp_path: Path, family: str) -> None:
     target, draft = made(tmp_path, f"{family}-trunk"), made(tmp_path, f"{family}-mtp")
     run(programs / "llama-speculative-simple", "-m", str(target), "-md", str(draft), "--spec-type", "draft-mtp")

@@ -1,0 +1,493 @@
+"""Broken and unsupported checkpoints: one error each, compared in full, and nothing left on disk."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specli.convert import ConvertConfig, convert
+from specli.errors import SpecliError
+from tests.support.checkpoints import (
+    CASES,
+    DRAFT_V,
+    E,
+    Stored,
+    V,
+    bf16,
+    dflash_shapes,
+    draft_offsets,
+    eagle3_shapes,
+    random_tensors,
+    stored,
+    vocabulary_map,
+    write_checkpoint,
+    write_json,
+    write_safetensors,
+)
+
+
+def folder(tmp_path: Path, name: str) -> Path:
+    CASES[name].write(tmp_path / name)
+    return tmp_path / name
+
+
+def refused(source: Path, *, target: Path | None = None, **changes: Any) -> str:
+    """The message with its hint; checks that no file appeared or changed."""
+    before = {path: path.stat().st_mtime_ns for path in source.parent.rglob("*")}
+    outfile = changes.pop("outfile", source.parent / "out.gguf")
+    with pytest.raises(SpecliError) as caught:
+        convert(ConvertConfig(source, outfile=outfile, target=target, **changes))
+    assert {path: path.stat().st_mtime_ns for path in source.parent.rglob("*")} == before
+    message = str(caught.value).replace(str(source.parent) + "/", "").replace(str(source.parent), "PARENT")
+    assert "\n" not in message
+    hint = caught.value.hint
+    return message if hint is None else f"{message} | {hint}".replace(str(source.parent) + "/", "")
+
+
+def edit_config(directory: Path, **changes: Any) -> None:
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    for key, value in changes.items():
+        config.pop(key, None) if value is ... else config.__setitem__(key, value)
+    write_json(path, config)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def truncate(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def short_header(directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes((5000).to_bytes(8, "little") + b"{}")
+
+
+def bad_header(directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes((4).to_bytes(8, "little") + b"nope")
+
+
+def strange_dtype(directory: Path) -> None:
+    text = json.dumps({"x": {"dtype": "Q3", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"\0")
+
+
+def wrong_size(directory: Path) -> None:
+    text = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+
+
+def no_weights(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+
+
+def no_config(directory: Path) -> None:
+    (directory / "config.json").unlink()
+
+
+def two_configs(directory: Path) -> None:
+    for name in ("draft", "target"):
+        (directory / name).mkdir()
+        shutil.copy(directory / "config.json", directory / name)
+    no_config(directory)
+
+
+def bad_json(directory: Path) -> None:
+    (directory / "config.json").write_text("{")
+
+
+def missing_shard(directory: Path) -> None:
+    write_json(directory / "model.safetensors.index.json", {"weight_map": {"a": "model-00001-of-00002.safetensors"}})
+
+
+def incomplete_index(directory: Path) -> None:
+    write_json(directory / "model.safetensors.index.json", {"weight_map": {"a": "model.safetensors"}})
+
+
+FILES: list[tuple[Callable[[Path], None], str]] = [
+    (
+        truncate,
+        "qwen3/model.safetensors: truncated: tensor 'model.layers.7.mlp.down_proj.weight' ends at byte 576128 of "
+        "576028",
+    ),
+    (short_header, "qwen3/model.safetensors: truncated: header of 5000 bytes in a file of 10 bytes"),
+    (bad_header, "qwen3/model.safetensors: header is not JSON: Expecting value: line 1 column 1 (char 0)"),
+    (
+        strange_dtype,
+        "qwen3/model.safetensors: tensor 'x' has dtype 'Q3', expected one of F64, F32, F16, BF16, F8_E4M3, F8_E5M2, "
+        "F8_E8M0, I64, I32, I16, I8, U64, U32, U16, U8, BOOL",
+    ),
+    (wrong_size, "qwen3/model.safetensors: tensor 'x' has 4 bytes, expected 8 for F32 [2]"),
+    (no_weights, "qwen3: no weights, expected model*.safetensors or pytorch_model*.bin"),
+    (no_config, "qwen3: no config.json"),
+    (two_configs, "qwen3: no config.json, but 2 candidates inside: draft/config.json, target/config.json"),
+    (
+        bad_json,
+        "qwen3/config.json: not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    ),
+    (
+        missing_shard,
+        "qwen3/model.safetensors.index.json: missing weight files: model-00001-of-00002.safetensors",
+    ),
+    (incomplete_index, "qwen3/model.safetensors.index.json: 1 tensors are in no weight file: a"),
+]
+
+
+@pytest.mark.parametrize(("break_it", "message"), FILES, ids=[f.__name__ for f, _ in FILES])
+def test_broken_files(tmp_path: Path, break_it: Callable[[Path], None], message: str) -> None:
+    source = folder(tmp_path, "qwen3")
+    break_it(source)
+    assert refused(source) == message
+
+
+def test_pickle_that_runs_code_is_not_loaded(tmp_path: Path) -> None:
+    import torch
+
+    source = folder(tmp_path, "qwen3")
+    no_weights(source)
+    torch.save({"x": Path("y")}, source / "pytorch_model.bin")
+    assert refused(source).startswith("qwen3/pytorch_model.bin: weights-only loading failed: Weights only load failed")
+
+
+def test_pickle_that_is_no_archive(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+    no_weights(source)
+    (source / "pytorch_model.bin").write_bytes(b"junk")
+    expected = "qwen3/pytorch_model.bin: not a torch zip archive (truncated, or written by torch before 1.6)"
+    assert refused(source) == expected
+
+
+# --- configs --------------------------------------------------------------------------------------------------------
+
+KNOWN = (
+    "known: DFlash2DraftModel, DFlashDraftModel, DFlashSpeculator, DSparkDraftModel, DSparkSpeculator, "
+    "Eagle3DraftModel, Eagle3LlamaForCausalLM, Eagle3Speculator, Gemma3ForCausalLM, Gemma3ForConditionalGeneration, "
+    "Gemma4AssistantForCausalLM, Gemma4DSparkModel, Gemma4Eagle3Model, Gemma4ForCausalLM, "
+    "Gemma4ForConditionalGeneration, Gemma4UnifiedAssistantForCausalLM, Gemma4UnifiedForConditionalGeneration, "
+    "Glm4MoeForCausalLM, GptOssForCausalLM, LLaMAForCausalLM, Lfm2DSparkDraftModel, LingDSparkModel, "
+    "LlamaForCausalLM, LlamaForCausalLMEagle3, LlamaModel, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, "
+    "Qwen2Model, Qwen3DSparkModel, Qwen3Eagle3Model, Qwen3ForCausalLM, Qwen3Model, Qwen3MoeForCausalLM, "
+    "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Qwen3_5MoeForCausalLM, Qwen3_5MoeForConditionalGeneration"
+)
+CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"architectures": ["BertModel"]}, f"qwen3/config.json: unknown architecture BertModel | {KNOWN}"),
+    ({"architectures": ...}, f"qwen3/config.json: unknown architecture none | {KNOWN}"),
+    ({"hidden_size": "64"}, 'qwen3/config.json: hidden_size is "64", expected an integer'),
+    ({"num_hidden_layers": ...}, "qwen3/config.json: num_hidden_layers is missing, expected a positive integer"),
+    ({"rope_theta": [1]}, "qwen3/config.json: rope_theta is [1], expected a number"),
+    (
+        {"quantization_config": {"quant_method": "gptq"}},
+        "qwen3/config.json: quant_method 'gptq' is not handled, only fp8, compressed-tensors, mxfp4",
+    ),
+    (
+        {"speculators_model_type": "peagle"},
+        "qwen3/config.json: speculators type 'peagle': P-EAGLE drafts several depths in one pass",
+    ),
+    (
+        {"dflash_config": {}, "architectures": ["Eagle3Speculator"]},
+        "qwen3/config.json: matches DFlash and EAGLE-3: architecture and keys disagree",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), CONFIGS)
+def test_bad_configs(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    source = folder(tmp_path, "qwen3")
+    edit_config(source, **changes)
+    assert refused(source) == message
+
+
+# --- tensors --------------------------------------------------------------------------------------------------------
+
+
+def test_missing_unused_and_misshapen_tensors_are_all_named(tmp_path: Path) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    target = folder(tmp_path, "qwen3")
+    shapes = eagle3_shapes() | {"fc.weight": (E, 2 * E), "extra.weight": (3,)}
+    del shapes["midlayer.mlp.up_proj.weight"]
+    write_safetensors(source / "model.safetensors", random_tensors(shapes) | vocabulary_map())
+    assert refused(source, target=target) == (
+        "eagle3-angelslim: not a complete EAGLE-3 checkpoint: fc.weight has shape [64, 128], expected [64, 192]; "
+        "missing layers.0.mlp.up_proj.weight; unused extra.weight"
+    )
+
+
+def test_integer_weights_are_refused(tmp_path: Path) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    tensors = random_tensors(eagle3_shapes()) | vocabulary_map()
+    tensors["norm.weight"] = stored(np.ones(E), "I32")
+    write_safetensors(source / "model.safetensors", tensors)
+    assert refused(source, target=folder(tmp_path, "qwen3")) == (
+        "eagle3-angelslim: not a complete EAGLE-3 checkpoint: norm.weight is I32, expected floating point numbers"
+    )
+
+
+def test_nan_weights_are_warned_of(tmp_path: Path) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    tensors = random_tensors(eagle3_shapes()) | vocabulary_map()
+    broken = np.ones((E, 3 * E), np.float32)
+    broken[0, 0] = np.nan
+    write_safetensors(source / "model.safetensors", tensors | {"fc.weight": bf16(broken)})
+    request = ConvertConfig(source, outfile=tmp_path / "x.gguf", target=folder(tmp_path, "qwen3"))
+    assert "fc.weight: holds NaN or infinite values" in convert(request).warnings
+
+
+def table(values: np.ndarray) -> dict[str, Stored]:
+    return {"d2t": stored(values, "I64")}
+
+
+def negative() -> dict[str, Stored]:
+    values = draft_offsets()
+    values[3] = -10
+    return table(values)
+
+
+def repeated() -> dict[str, Stored]:
+    values = draft_offsets()
+    values[5] = values[4] - 1
+    return table(values)
+
+
+def absolute() -> dict[str, Stored]:
+    values = np.arange(DRAFT_V) + V - DRAFT_V
+    return table(values)
+
+
+def disagreeing() -> dict[str, Stored]:
+    mask = np.zeros(V, np.uint8)
+    mask[:DRAFT_V] = 1
+    return table(draft_offsets()) | {"t2d": stored(mask, "BOOL")}
+
+
+TABLES: list[tuple[Callable[[], dict[str, Stored]], str]] = [
+    (negative, "eagle3-angelslim: d2t: draft id 3 means target id -7, outside 0 to 319"),
+    (repeated, f"eagle3-angelslim: d2t: draft ids 4 and 5 both mean target id {draft_offsets()[4] + 4}"),
+    (
+        absolute,
+        "eagle3-angelslim: d2t: draft id 24 means target id 320, outside 0 to 319 | the table looks as if it held "
+        "absolute ids; checkpoints store offsets",
+    ),
+    (disagreeing, "eagle3-angelslim: d2t: its 48 target ids are not the 48 that t2d marks"),
+    (
+        lambda: table(draft_offsets(40)),
+        "eagle3-angelslim: not a complete EAGLE-3 checkpoint: d2t has shape [40], expected [48]",
+    ),
+    (dict, "eagle3-angelslim: not a complete EAGLE-3 checkpoint: missing d2t"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), TABLES)
+def test_bad_vocabulary_tables(tmp_path: Path, make: Callable[[], dict[str, Stored]], message: str) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    write_safetensors(source / "model.safetensors", random_tensors(eagle3_shapes()) | make())
+    assert refused(source, target=folder(tmp_path, "qwen3")) == message
+
+
+def test_absolute_table_is_taken_when_t2d_proves_it(tmp_path: Path) -> None:
+    source, target = folder(tmp_path, "eagle3-angelslim"), folder(tmp_path, "qwen3")
+    ids = draft_offsets() + np.arange(DRAFT_V)
+    plain = convert(ConvertConfig(source, outfile=tmp_path / "a.gguf", target=target))
+    write_safetensors(
+        source / "model.safetensors",
+        random_tensors(eagle3_shapes()) | vocabulary_map() | table(ids),
+    )
+    other = convert(ConvertConfig(source, outfile=tmp_path / "b.gguf", target=target))
+    assert "d2t held absolute ids already, as t2d shows" in other.notes
+    assert plain.paths[0].read_bytes() == other.paths[0].read_bytes()
+
+
+# --- drafters and their targets -------------------------------------------------------------------------------------
+
+
+def test_drafter_needs_its_target(tmp_path: Path) -> None:
+    message = "dflash-zlab: a DFlash drafter needs --target-model-dir"
+    hint = "give the target's checkpoint directory or GGUF file"
+    assert refused(folder(tmp_path, "dflash-zlab")) == f"{message} | {hint}"
+
+
+def test_target_must_not_be_the_source(tmp_path: Path) -> None:
+    source = folder(tmp_path, "dflash-zlab")
+    expected = "dflash-zlab: is the checkpoint itself, expected the target it drafts for"
+    assert refused(source, target=source) == expected
+
+
+def test_target_must_be_a_target(tmp_path: Path) -> None:
+    source, other = folder(tmp_path, "dflash-zlab"), folder(tmp_path, "eagle3-angelslim")
+    assert refused(source, target=other) == "eagle3-angelslim: is a EAGLE-3 drafter, expected a target"
+
+
+DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "dflash-zlab",
+        {"num_target_layers": 9},
+        "dflash-zlab/config.json: num_target_layers 9 does not match qwen3 (8)",
+    ),
+    (
+        "dflash-zlab",
+        {"vocab_size": 319},
+        "dflash-zlab/config.json: vocab_size 319 does not match qwen3 (320)",
+    ),
+    (
+        "dflash-zlab",
+        {"dflash_config": {"mask_token_id": 320, "target_layer_ids": [1, 3, 5]}},
+        "dflash-zlab/config.json: mask_token_id is 320, expected an id below 320",
+    ),
+    (
+        "dflash-zlab",
+        {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 3, 8]}},
+        "dflash-zlab/config.json: DFlash target layers [2, 4, 9] (from target_layer_ids, which lists outputs): 9 is "
+        "outside 0 to 8 | give the right ones with --target-layers",
+    ),
+    (
+        "eagle3-angelslim",
+        {"target_hidden_size": 128},
+        "eagle3-angelslim/config.json: target_hidden_size 128 does not match qwen3 (64)",
+    ),
+    (
+        "eagle3-angelslim",
+        {"draft_vocab_size": 400},
+        "eagle3-angelslim/config.json: draft_vocab_size 400 exceeds vocab_size 320",
+    ),
+    (
+        "eagle3-angelslim",
+        {"fc_norm": True},
+        "eagle3-angelslim/config.json: EAGLE-3 with fc_norm (EAGLE-3.1) is not handled",
+    ),
+    (
+        "eagle3-angelslim",
+        {"eagle_config": {"use_aux_hidden_state": False}},
+        "eagle3-angelslim/config.json: EAGLE-3 with use_aux_hidden_state: false is not handled",
+    ),
+    (
+        "eagle3-speculators",
+        {"norm_output": True},
+        "eagle3-speculators/config.json: EAGLE-3 with norm_output is not handled",
+    ),
+    (
+        "dspark-deepspec",
+        {"markov_head_type": "gated"},
+        "dspark-deepspec/config.json: markov_head_type 'gated' is not handled, only 'vanilla'",
+    ),
+    (
+        "dspark-gemma4",
+        {"attention_k_eq_v": False, "final_logit_softcapping": 30.0},
+        "dspark-gemma4/config.json: a Gemma 4 DSpark body is not handled when attention_k_eq_v is not true; "
+        "final_logit_softcapping is set",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), DRAFTERS)
+def test_drafter_that_does_not_fit(tmp_path: Path, name: str, changes: dict[str, Any], message: str) -> None:
+    source = folder(tmp_path, name)
+    edit_config(source, **changes)
+    assert refused(source, target=folder(tmp_path, "gemma4" if name == "dspark-gemma4" else "qwen3")) == message
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5, 6])
+def test_default_taps_need_seven_layers(tmp_path: Path, n_layers: int) -> None:
+    source, target = folder(tmp_path, "eagle3-angelslim"), folder(tmp_path, "qwen3")
+    edit_config(target, num_hidden_layers=n_layers)
+    taps = [2, n_layers // 2, n_layers - 3]
+    bad = [tap for tap in taps if not 0 <= tap <= n_layers]
+    fault = f"{bad[0]} is outside 0 to {n_layers}" if bad else "one layer occurs twice"
+    if not bad and len(set(taps)) == 3:
+        convert(ConvertConfig(source, outfile=tmp_path / "x.gguf", target=target))
+        return
+    assert refused(source, target=target) == (
+        f"eagle3-angelslim/config.json: EAGLE-3 target layers {taps} (default for {n_layers} layers, the checkpoint "
+        f"lists none): {fault} | give the right ones with --target-layers"
+    )
+
+
+def test_missing_tokenizer_file_is_named(tmp_path: Path) -> None:
+    source, target = folder(tmp_path, "dflash-zlab"), folder(tmp_path, "qwen3-moe")
+    edit_config(target, num_hidden_layers=8)
+    (target / "tokenizer.json").unlink()
+    assert refused(source, target=target) == "qwen3-moe: no tokenizer.json, needed for the tokenizer"
+
+
+def test_unknown_pretokenizer(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3-moe")
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    write_json(source / "tokenizer.json", {**tokenizer, "pre_tokenizer": {"type": "WhitespaceSplit"}})
+    assert refused(source) == "qwen3-moe/tokenizer.json: pre-tokenizer not recognised"
+
+
+def test_unknown_keys_are_warned_of(tmp_path: Path) -> None:
+    source = folder(tmp_path, "dflash-zlab")
+    edit_config(source, new_switch=True)
+    report = convert(ConvertConfig(source, outfile=tmp_path / "x.gguf", target=folder(tmp_path, "qwen3")))
+    assert report.warnings == ("config keys that are not understood and have no effect: new_switch",)
+
+
+def test_layer_count_of_the_tensors_wins(tmp_path: Path) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    edit_config(source, num_hidden_layers=40)
+    report = convert(ConvertConfig(source, outfile=tmp_path / "x.gguf", target=folder(tmp_path, "qwen3")))
+    assert report.warnings == ("num_hidden_layers is 40, the checkpoint has one layer; one is written",)
+    assert report.metadata["eagle3.block_count"] == 1
+
+
+# --- output ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path, "qwen3")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 10**6))
+    assert refused(source) == "out.gguf: needs 17 MB, 1 MB are free"
+
+
+def test_missing_output_directory(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+    assert refused(source, outfile=tmp_path / "no" / "x.gguf") == "no: no such directory"
+
+
+def test_bad_template(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+    assert refused(source, outfile=tmp_path / "{x}.gguf") == (
+        "{x}.gguf: bad template, expected {ftype}, {outtype}, {}, {FTYPE} or {OUTTYPE}"
+    )
+
+
+def test_mtp_flag_needs_mtp_blocks(tmp_path: Path) -> None:
+    assert refused(folder(tmp_path, "qwen3"), mtp="only") == "--mtp does not apply to Qwen3 checkpoints"
+
+
+def test_failure_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    """The data ends early although the header promises it: found out in the middle of writing."""
+    source = folder(tmp_path, "qwen3")
+    (tmp_path / "out.gguf").write_text("old")
+
+    def cut(progress: object) -> None:
+        (source / "model.safetensors").write_bytes(b"")
+
+    with pytest.raises(SpecliError, match="ends at byte"):
+        convert(ConvertConfig(source, outfile=tmp_path / "out.gguf"), cut)
+    assert (tmp_path / "out.gguf").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.gguf", "qwen3"]
+
+
+def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+
+    def stop(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(ConvertConfig(source, outfile=tmp_path / "out.gguf"), stop)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["qwen3"]
+
+
+def test_dflash_checkpoint_without_body_is_refused(tmp_path: Path) -> None:
+    source = folder(tmp_path, "dflash-zlab")
+    shapes = {name: shape for name, shape in dflash_shapes().items() if "layers" not in name}
+    config = json.loads((source / "config.json").read_text())
+    write_checkpoint(source, config, random_tensors(shapes))
+    message = refused(source, target=folder(tmp_path, "qwen3"))
+    assert message.count("missing layers.") == 22

@@ -1,0 +1,194 @@
+"""What a conversion says, names and writes apart from tensors: names, templates, dry run, shards, types, hub ids."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specli.convert import ConvertConfig, Progress, convert, hub
+from specli.convert.config import OUTTYPES
+from specli.errors import ResourceError
+from specli.gguf.file import GGUFFile
+from tests.support.checkpoints import CASES, V, write_json
+
+
+def folder(tmp_path: Path, name: str, directory: str | None = None) -> Path:
+    path = tmp_path / (directory or name)
+    CASES[name].write(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        ("Tiny-Qwen3-0.5M-Instruct-v1.2", "Tiny-Qwen3-0.5M-Instruct-v1.2-BF16.gguf"),
+        ("plain", "Plain-288K-BF16.gguf"),
+    ],
+)
+def test_default_name(tmp_path: Path, directory: str, name: str) -> None:
+    source = folder(tmp_path, "qwen3", directory)
+    assert convert(ConvertConfig(source, dry_run=True)).paths == (source / name,)
+    assert convert(ConvertConfig(source, outfile=tmp_path, dry_run=True)).paths == (tmp_path / name,)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"), [("a-{ftype}.gguf", "a-q8_0.gguf"), ("{}.gguf", "q8_0.gguf"), ("{OUTTYPE}", "Q8_0")]
+)
+def test_templates(tmp_path: Path, template: str, name: str) -> None:
+    source = folder(tmp_path, "qwen3")
+    report = convert(ConvertConfig(source, outfile=tmp_path / template, outtype="q8_0", dry_run=True))
+    assert report.paths == (tmp_path / name,)
+
+
+def test_mtp_and_vocabulary_names(tmp_path: Path) -> None:
+    source = folder(tmp_path, "glm4-moe", "glm")
+    assert convert(ConvertConfig(source, mtp="only", dry_run=True)).paths[0].name == "mtp-Glm-BF16.gguf"
+    assert convert(ConvertConfig(source, vocab_only=True, dry_run=True)).paths[0].name == "Glm-vocab.gguf"
+
+
+def test_vocabulary_only_needs_no_weights(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+    (source / "model.safetensors").unlink()
+    report = convert(ConvertConfig(source, outfile=tmp_path / "v.gguf", vocab_only=True))
+    file = GGUFFile.open(report.paths[0])
+    assert not file.tensors
+    assert len(file.metadata.require("tokenizer.ggml.tokens", "[str]")) == V
+
+
+def test_dry_run_lists_every_tensor_and_writes_nothing(tmp_path: Path) -> None:
+    source, target = folder(tmp_path, "eagle3-angelslim"), folder(tmp_path, "qwen3")
+    report = convert(ConvertConfig(source, target=target, dry_run=True))
+    found = json.loads(json.dumps(report.to_dict()))
+    assert found["schema"] == "specli.convert/1"
+    assert found["borrowed"] == ["token_embd.weight"]
+    assert found["unused"] == {"t2d": "the inverse of d2t, not used at run time"}
+    assert found["tensors"][0] == {
+        "sources": ["fc.weight"], "name": "fc.weight", "shape": [64, 192], "type": "bf16", "n_bytes": 24576,
+    }  # fmt: skip
+    assert sorted(path.name for path in source.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_sampling_settings_and_overrides(tmp_path: Path) -> None:
+    source = folder(tmp_path, "llama")
+    override = tmp_path / "override.json"
+    write_json(override, {"general.author": "somebody", "general.sampling.top_k": 7})
+    request = ConvertConfig(source, outfile=tmp_path / "x.gguf", metadata=override, model_name="Named")
+    meta = GGUFFile.open(convert(request).paths[0]).metadata
+    assert meta.require("general.name", "str") == "Named"
+    assert meta.require("general.author", "str") == "somebody"
+    assert meta.require("general.sampling.top_k", "i32") == 7
+    assert meta.require("general.sampling.temp", "f32") == pytest.approx(0.6)
+    assert meta.require("general.sampling.penalty_repeat", "f32") == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize("outtype", [name for name in OUTTYPES if name != "auto"])
+def test_every_type_is_close_to_the_source(tmp_path: Path, outtype: str) -> None:
+    """Rows of 64 do not hold k-quant blocks of 256, so those fall back to f16 with one warning."""
+    source = folder(tmp_path, "qwen3")
+    exact = GGUFFile.open(convert(ConvertConfig(source, outfile=tmp_path / "f.gguf", outtype="f32")).paths[0])
+    report = convert(ConvertConfig(source, outfile=tmp_path / "x.gguf", outtype=outtype))
+    tensor = GGUFFile.open(report.paths[0]).tensors["blk.0.attn_q.weight"]
+    assert tensor.type.label == ("f16" if outtype.endswith("_k") else outtype)
+    assert len(report.warnings) == int(outtype.endswith("_k"))
+    reference = exact.tensors["blk.0.attn_q.weight"].dequantise()
+    error = np.abs(tensor.dequantise() - reference).max() / np.abs(reference).max()
+    assert error < {"q4_0": 0.15, "q4_1": 0.08, "q5_0": 0.07, "q5_1": 0.04}.get(outtype, 0.01)
+
+
+def test_progress_ends_complete(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    report = convert(ConvertConfig(folder(tmp_path, "qwen3"), outfile=tmp_path / "x.gguf"), seen.append)
+    assert (seen[-1].n_done, seen[-1].bytes_done) == (len(report.tensors), seen[-1].n_bytes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"split_max_tensors": 40}, [40, 40, 11]),
+        ({"split_max_tensors": 40, "no_tensor_first_split": True}, [0, 40, 40, 11]),
+    ],
+)
+def test_shards(tmp_path: Path, changes: dict[str, int], counts: list[int]) -> None:
+    report = convert(ConvertConfig(folder(tmp_path, "qwen3"), outfile=tmp_path / "x.gguf", **changes))
+    assert [path.name for path in report.paths] == [
+        f"x-{i:05d}-of-{len(counts):05d}.gguf" for i in range(1, len(counts) + 1)
+    ]
+    assert len(GGUFFile.open(report.paths[0]).tensors) == sum(counts)
+
+
+def test_hub_ids_go_through_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    snapshots = {
+        "me/draft": folder(tmp_path, "dflash-zlab", "0123"),
+        "me/target": folder(tmp_path, "qwen3", "4567"),
+    }
+    asked = {}
+
+    def snapshot_download(repo: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
+        asked[repo] = ("model*.safetensors" in allow_patterns, local_files_only)
+        return str(snapshots[repo])
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.chdir(tmp_path)
+    report = convert(ConvertConfig("me/draft", target="me/target", offline=True))
+    assert asked == {"me/draft": (True, True), "me/target": (False, True)}
+    assert report.paths == (Path("me-draft-bf16.gguf"),)
+    assert report.metadata["general.name"] == "me/draft"
+
+
+def test_hub_without_network_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def fail(*arguments: object, **named: object) -> str:
+        raise LocalEntryNotFoundError("long text")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ResourceError) as caught:
+        hub.fetch("me/x", weights=True, offline=True)
+    assert str(caught.value) == "me/x: not in the local cache, and --offline forbids a download"
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from specli.convert import ConvertConfig, convert
+convert(ConvertConfig(Path(sys.argv[1]), outfile=Path(sys.argv[2]), outtype=sys.argv[3]))
+status = Path("/proc/self/status").read_text()  # ru_maxrss would include the parent's peak
+print(int(status.split("VmHWM:")[1].split()[0]) * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("outtype", ["f32", "q8_0"])
+def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path, outtype: str) -> None:
+    """Peak memory at most three times the largest tensor (60 MB here) plus 300 MB, for 0.6 GB of weights."""
+    from tests.support.checkpoints import Stored, qwen3, write_safetensors
+
+    source = tmp_path / "big"
+    qwen3(source)
+    config = json.loads((source / "config.json").read_text())
+    rows = 30_000
+    config |= {"hidden_size": 1024, "vocab_size": V, "intermediate_size": rows, "num_hidden_layers": 3, "head_dim": 16}
+    write_json(source / "config.json", config)
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (V, 1024), "model.norm.weight": (1024,),
+                                          "lm_head.weight": (V, 1024)}  # fmt: skip
+    for i in range(3):
+        p = f"model.layers.{i}."
+        shapes |= {p + "input_layernorm.weight": (1024,), p + "post_attention_layernorm.weight": (1024,),
+                   p + "self_attn.q_proj.weight": (64, 1024), p + "self_attn.k_proj.weight": (32, 1024),
+                   p + "self_attn.v_proj.weight": (32, 1024), p + "self_attn.o_proj.weight": (1024, 64),
+                   p + "self_attn.q_norm.weight": (16,), p + "self_attn.k_norm.weight": (16,),
+                   p + "mlp.gate_proj.weight": (rows, 1024), p + "mlp.up_proj.weight": (rows, 1024),
+                   p + "mlp.down_proj.weight": (1024, rows)}  # fmt: skip
+    tensors = {name: Stored("BF16", shape, bytes(2 * math.prod(shape))) for name, shape in shapes.items()}
+    write_safetensors(source / "model.safetensors", tensors)
+    command = [sys.executable, "-c", MEASURE, str(source), str(tmp_path / "x.gguf"), outtype]
+    peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert peak < 3 * rows * 1024 * 2 + 300e6
