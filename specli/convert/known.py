@@ -40,9 +40,9 @@ READ_NESTED = {
     "dflash_config": frozenset({
         "mask_token_id", "target_layer_ids", "block_size", "use_swa", "swa_window_size", "causal",
         "attention_sink_bias", "attention_value_scale", "final_logit_softcapping", "output_multiplier",
-        "input_embedding_scale", "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "markov_rank",
-        "markov_head_type", "enable_confidence_head", "confidence_head_with_markov", "confidence_head_alpha",
-        "projector_type",
+        "input_embedding_scale", "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k",
+        "markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov",
+        "confidence_head_alpha", "projector_type",
         "attention_mode",
     }),
 }  # fmt: skip
