@@ -97,7 +97,8 @@ class OutputConfig:
         json: One JSON object per prompt on stdout.
         stats_json: File for the same object.
         csv: Table file (stats, synth).
-        plot: Picture file (stats).
+        plot: Picture file (stats, synth).
+        save: File of a comparison that `stats show` reads.
         perf: Statistics lines at the end of a run.
         timings: A timing line after each answer.
     """
@@ -107,6 +108,7 @@ class OutputConfig:
     stats_json: Path | None = None
     csv: Path | None = None
     plot: Path | None = None
+    save: Path | None = None
     perf: bool = True
     timings: bool = True
 
@@ -137,6 +139,8 @@ class StudyConfig:
     Attributes:
         repeat: Measured runs per prompt and drafter.
         warmup: Runs before the measured ones.
+        n_prompts: Prompts taken from the set; 0 = all.
+        template: Whether prompts are messages to the chat template; None = if the model has one.
         replay: Text file on which drafters are replayed.
         tune: Search for the best draft settings.
         tune_seconds: Time budget of the search.
@@ -145,6 +149,8 @@ class StudyConfig:
 
     repeat: int = 3
     warmup: int = 1
+    n_prompts: int = 0
+    template: bool | None = None
     replay: Path | None = None
     tune: bool = False
     tune_seconds: float = 300.0

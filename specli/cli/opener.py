@@ -16,3 +16,10 @@ def open_run(config: RunConfig, report: Callable[[str], None]) -> AbstractContex
     from specli.engine.load import open_engine
 
     return open_engine(config, report)
+
+
+def open_target(config: RunConfig, report: Callable[[str], None]) -> AbstractContextManager[Run]:
+    """Opens target and tokenizer for several sets of drafters; weights are read when the first is built."""
+    from specli.engine.load import open_target
+
+    return open_target(config, report)

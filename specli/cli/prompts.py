@@ -19,10 +19,12 @@ class Prompt:
     Attributes:
         text: What the model is given.
         id: Its name in the file, if it has one.
+        category: What kind of text it asks for; `own` if the file does not say.
     """
 
     text: str
     id: Any = None
+    category: str = "own"
 
 
 def read_prompts(config: CommandConfig) -> list[Prompt]:
@@ -43,7 +45,7 @@ def read_prompts(config: CommandConfig) -> list[Prompt]:
 
 
 def read_prompt_file(path: Path) -> list[Prompt]:
-    """Prompts of a JSON Lines file: each line a string, or an object with `prompt` and optionally `id`."""
+    """Prompts of a JSON Lines file: each line a string, or an object with `prompt`, optionally `id` and `category`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -63,4 +65,4 @@ def parse_prompt(path: Path, number: int, line: str) -> Prompt:
     record = {"prompt": value} if isinstance(value, str) else value
     if not isinstance(record, dict) or not isinstance(record.get("prompt"), str):
         raise FormatError(f"{path}: line {number}: expected a string or an object with a string prompt")
-    return Prompt(record["prompt"], record.get("id"))
+    return Prompt(record["prompt"], record.get("id"), str(record.get("category") or "own"))

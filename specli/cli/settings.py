@@ -100,16 +100,28 @@ class Settings:
                 values.setdefault(option.name, plain(read_field(config, option.field)))
         return values
 
-    def describe(self, types: Collection[str]) -> str | None:
-        """The options that the given drafters read, with their values and origins: `n-max 8 (flag)`; None if none."""
+    def drafting(self, types: Collection[str]) -> list[dict[str, Any]]:
+        """The options with a value that the given drafters read, as `{"option", "value", "origin"}`."""
         config = self.config()
-        shown = {}
+        shown: dict[str, dict[str, Any]] = {}
         for option in options_of(self.command):
             if option.field and option.is_listed and set(option.types) & set(types):
                 value = plain(read_field(config, option.field))
                 if value is not None:
-                    shown[option.name] = f"{option.name} {value} ({self.origin(option.field).source})"
-        return f"draft settings: {', '.join(shown.values())}" if shown else None
+                    origin = self.origin(option.field).source
+                    shown[option.name] = {"option": option.name, "value": value, "origin": origin}
+        return list(shown.values())
+
+    def describe(self, types: Collection[str]) -> str | None:
+        """The same in one line, `--spec-draft-n-max 8 (flag)`; None if there is none."""
+        shown = [f"{item['option']} {item['value']} ({item['origin']})" for item in self.drafting(types)]
+        return f"draft settings: {', '.join(shown)}" if shown else None
+
+    def default(self, spelling: str, text: str) -> None:
+        """Sets an option that nobody set."""
+        option = spellings_of(self.command)[spelling]
+        if option.field not in self.values:
+            self.apply(Assignment(option, text, True, Origin("default", "default")))
 
 
 def plain(value: Any) -> Any:

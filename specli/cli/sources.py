@@ -1,56 +1,71 @@
-"""From `-m`, `-hf`, `-md`, `-hfd` to files on disk."""
+"""From `-m`, `-hf`, `-md`, `-hfd` to files on disk (cli.md §8 for repositories, `specli.demo` for `demo`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from specli.cli.config import SourceConfig
-from specli.errors import FormatError, UnsupportedError, UsageError
+from specli.errors import FormatError, UsageError
 
-DEMO = Path(__file__).parent.parent / "demo"
-"""Models that ship with specli."""
+DEMO = "demo"
+"""Names beginning so mean shipped models, unless there is a file of that name."""
 
 
 def resolve_target(source: SourceConfig) -> Path:
-    """The target's file.
+    """The target's file; one of a repository is downloaded.
 
     Raises:
-        UsageError: No model was named.
+        UsageError: No model was named, or two were.
         FormatError: The file does not exist.
     """
     if source.hf_repo:
-        raise UnsupportedError(
-            f"-hf {source.hf_repo}: downloads are not available yet", hint="give a local file with -m"
-        )
+        if source.model:
+            raise UsageError("--model and --hf-repo exclude each other", hint="-hff chooses a file of the repository")
+        from specli.cli.hub import fetch_target
+
+        return fetch_target(source)
+    if source.hf_file:
+        raise UsageError("--hf-file needs --hf-repo")
     if not source.model:
         raise UsageError("--model is required", hint="give a GGUF file with -m, or -m demo")
-    return existing(demo_file("target") if source.model == "demo" else Path(source.model))
+    return shipped_or_existing(source.model, None)
 
 
 def resolve_draft(source: SourceConfig, types: tuple[str, ...]) -> Path | None:
-    """The draft file, or None when none was named; `demo` is the shipped drafter that fits the chosen type."""
+    """The draft file, or None when none was named; `demo` is the shipped drafter that fits the chosen type.
+
+    A repository given with `-hf` may carry the drafter of a chosen type as a side file.
+    """
     if source.draft_hf_repo:
-        raise UnsupportedError(
-            f"-hfd {source.draft_hf_repo}: downloads are not available yet", hint="give a local file with -md"
-        )
+        from specli.cli.hub import fetch_draft
+
+        return fetch_draft(source, types)
     if not source.draft_model:
+        if source.hf_repo:
+            from specli.cli.hub import fetch_side_file
+
+            return fetch_side_file(source, types)
         return None
-    if source.draft_model != "demo":
-        return existing(Path(source.draft_model))
     networks = [name for name in types if name.startswith("draft-")]
-    if len(networks) != 1:
+    if is_shipped(source.draft_model) and len(networks) != 1:
         raise UsageError(
             "-md demo needs one --spec-type with a draft network", hint="for example --spec-type draft-eagle3"
         )
-    return existing(demo_file(networks[0].removeprefix("draft-")))
+    return shipped_or_existing(source.draft_model, next(iter(networks), None))
 
 
-def demo_file(name: str) -> Path:
-    """A shipped model: `target`, or the drafter of a type."""
-    path = DEMO / f"{name}.gguf"
-    if not path.is_file():
-        raise UnsupportedError(f"demo: this installation has no {name} model", hint="give a GGUF file")
-    return path
+def is_shipped(name: str) -> bool:
+    """Whether a name means a shipped model: `demo`, or `demo-…`, and no such file exists."""
+    return (name == DEMO or name.startswith(f"{DEMO}-")) and not Path(name).exists()
+
+
+def shipped_or_existing(name: str, spec_type: str | None) -> Path:
+    """The path of a shipped model, or of a file that exists."""
+    if not is_shipped(name):
+        return existing(Path(name))
+    from specli.demo import resolve
+
+    return existing(resolve(name, spec_type))
 
 
 def existing(path: Path) -> Path:

@@ -100,7 +100,7 @@ PROMPTS = tuple(
 )
 
 
-def spread_over_categories(n: int) -> tuple[StudyPrompt, ...]:
-    """The first `n` prompts when every category gives one in turn."""
-    rows = zip(*([p for p in PROMPTS if p.category == category] for category in _TEXTS), strict=True)
-    return tuple(prompt for row in rows for prompt in row)[:n]
+def spread_over_categories() -> tuple[StudyPrompt, ...]:
+    """The set in an order in which every category gives one prompt in turn, so that any beginning of it is mixed."""
+    columns = ([prompt for prompt in PROMPTS if prompt.category == category] for category in _TEXTS)
+    return tuple(prompt for row in zip(*columns, strict=True) for prompt in row)

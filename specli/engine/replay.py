@@ -18,8 +18,12 @@ import numpy as np
 from specli.drafters.base import DraftRequest, TargetBatch
 from specli.drafters.chain import DrafterChain
 from specli.drafters.stats import DrafterStats, ratio
+from specli.engine.config import RunConfig
+from specli.engine.counts import add
+from specli.engine.drafting import is_table
+from specli.engine.load import Run
 from specli.engine.loop import EMPTY, Engine
-from specli.errors import FormatError
+from specli.errors import FormatError, IncompatibleError
 
 SCHEMA = "specli.replay/1"
 BATCH = 64  # tokens of a prompt shown at once; every target has room for as many
@@ -44,6 +48,17 @@ class Replay:
     n_rounds: int
     drafters: tuple[DrafterStats, ...]
     rows: dict[int, int]
+
+    def add(self, other: Replay) -> None:
+        """Adds what another text brought."""
+        self.n_tokens += other.n_tokens
+        self.n_rounds += other.n_rounds
+        for rows, count in other.rows.items():
+            self.rows[rows] = self.rows.get(rows, 0) + count
+        if not self.drafters:
+            self.drafters = tuple(DrafterStats(stats.name) for stats in other.drafters)
+        for mine, theirs in zip(self.drafters, other.drafters, strict=True):
+            add(mine, theirs)
 
     @property
     def tokens_per_round(self) -> float | None:
@@ -88,6 +103,38 @@ def with_target(engine: Engine) -> Feed:
         engine.evaluate(tokens, EMPTY)
 
     return feed
+
+
+def replay_texts(run: Run, config: RunConfig, texts: Sequence[ReplayText], name: str) -> Replay:
+    """Replays texts one after the other, with fresh tables for each; the target is loaded only if a network drafts.
+
+    Where the target runs along, a text longer than the context is cut into pieces, each of them a text of its own.
+
+    Raises:
+        SpecliError: Drafters do not fit the target, or a token is none of it.
+    """
+    plan = run.check(config)
+    has_network = not all(is_table(spec) for spec in plan.specs)
+    drafters = run.build([config], keeps_files=True)[0] if has_network else None
+    merged = Replay(name, 0, 0, (), {})
+    for text in texts:
+        tokens = list(text.tokens) or run.encode(text.text)
+        bad = next((token for token in tokens if not 0 <= token < run.tokenizer.n_vocab), None)
+        if bad is not None:
+            raise IncompatibleError(f"{text.name}: token {bad} is outside the vocabulary of {run.tokenizer.n_vocab}")
+        size = len(tokens) if drafters is None else run.engine.n_ctx - drafters.chain.max_draft - 1
+        for start in range(0, len(tokens), size):
+            piece = tokens[start : start + size]
+            n_prompt = text.n_prompt if start == 0 else 1
+            if drafters is None:
+                chain = DrafterChain([spec.build(plan.inputs) for spec in plan.specs])
+                feed = tokens_only(chain)
+            else:
+                drafters.renew()
+                run.use(drafters)
+                chain, feed = drafters.chain, with_target(run.engine)
+            merged.add(replay(chain, piece, n_prompt=n_prompt, feed=feed))
+    return merged
 
 
 def replay(

@@ -106,8 +106,8 @@ def test_interrupt_keeps_text_statistics_and_files(
         (["--prompts", "bad.jsonl"], 1,
          "error: bad.jsonl: line 2: expected a string or an object with a string prompt\n"),
         (["--prompts", "t.gguf"], 1, "error: t.gguf: no prompts in it\n"),
-        (["-p", "a", "-hf", "u/m"], 1,
-         "error: -hf u/m: downloads are not available yet\nhint: give a local file with -m\n"),
+        (["-p", "a", "-hf", "u/m"], 2,
+         "error: --model and --hf-repo exclude each other\nhint: -hff chooses a file of the repository\n"),
     ],
 )  # fmt: skip
 def test_errors_before_anything_is_loaded(

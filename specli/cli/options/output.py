@@ -6,7 +6,8 @@ from specli.cli.options.kinds import Kind, integer, number, on_off, path, read_i
 from specli.cli.options.option import RUN, Option
 
 output = partial(Option, panel="Output")
-study = partial(Option, panel="Study", commands=("stats",))
+study = partial(Option, panel="Study", commands=("stats", "synth"))
+stats = partial(Option, panel="Study", commands=("stats",))
 log = partial(Option, panel="Messages", commands=(*RUN, "convert"))
 
 OPTIONS = (
@@ -35,8 +36,12 @@ OPTIONS = (
         field="output.csv", kind=path("FILE.csv"), commands=("stats", "synth"),
     ),
     output(
-        ("--plot",), "write a picture, .png or .svg",
-        field="output.plot", kind=path("FILE"), commands=("stats",),
+        ("--plot",), "write a picture, .png or .svg (needs matplotlib)",
+        field="output.plot", kind=path("FILE"), commands=("stats", "synth"),
+    ),
+    output(
+        ("--save",), "write the comparison to a file for specli stats show",
+        field="output.save", kind=path("RUN.json"), commands=("stats",),
     ),
     output(
         ("--perf",), "statistics lines at the end",
@@ -64,19 +69,27 @@ OPTIONS = (
         field="study.warmup", kind=integer(0),
     ),
     study(
-        ("--replay",), "what the drafters would have got on the text of a file",
-        field="study.replay", kind=path("FILE"),
+        ("--n-prompts",), "prompts taken from the set, each category in turn; 0 = all",
+        field="study.n_prompts", kind=integer(0),
     ),
     study(
+        ("-cnv", "--conversation"), "give prompts to the model's chat template, as in chat",
+        negative=("-no-cnv", "--no-conversation"), field="study.template", default_text="if the model has one",
+    ),
+    stats(
+        ("--replay",), "what the drafters would have got on a text, or on records of generate --json (.jsonl)",
+        field="study.replay", kind=path("FILE"),
+    ),
+    stats(
         ("--tune",), "search for the best draft settings and print them",
         field="study.tune",
     ),
-    study(
+    stats(
         ("--tune-seconds",), "time the search may take",
         field="study.tune_seconds", kind=number(above=0, finite=True, metavar="S"),
     ),
     study(
-        ("--sweep",), "measure a range of draft lengths",
+        ("--sweep",), "measure a range of draft lengths and of mean accepted lengths",
         field="study.sweep", commands=("synth",),
     ),
     log(

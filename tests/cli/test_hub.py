@@ -1,0 +1,244 @@
+"""Downloads against a hub on this machine: choice of files, cache, resuming, and a hub that lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specli.cli.config import SourceConfig
+from specli.cli.hub import (
+    bit_width,
+    cache_root,
+    choose_model,
+    choose_side_file,
+    endpoint,
+    has_tag,
+    is_model,
+    safe_name,
+)
+from specli.cli.sources import resolve_draft, resolve_target
+from specli.errors import FormatError, ResourceError, SpecliError, UsageError
+from tests.cli.fake_hub import COMMIT, FakeHub, running
+
+FILES = (
+    "README.md", "T-Q2_K.gguf", "T-Q4_K_M.gguf", "T-Q8_0.gguf", "big/T-BF16-00001-of-00002.gguf",
+    "big/T-BF16-00002-of-00002.gguf", "mmproj-T-F16.gguf", "mtp-T-Q8_0.gguf", "eagle3-T-Q4_K_M.gguf",
+    "eagle3-T-BF16.gguf", "dflash-T-BF16.gguf",
+)  # fmt: skip
+
+
+@pytest.fixture
+def hub(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A hub with one repository; the cache is empty."""
+    for name in (
+        "LLAMA_CACHE",
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "XDG_CACHE_HOME",
+        "MODEL_ENDPOINT",
+        "HF_HUB_OFFLINE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(workdir / "hf"))
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    hub = FakeHub({"user/model": {name: f"content of {name} ".encode() * 400 for name in FILES}})
+    with running(hub):
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+def source(**values: object) -> SourceConfig:
+    return SourceConfig(**{"hf_repo": "user/model", **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("repo", "file"),
+    [
+        ("user/model", "T-Q4_K_M.gguf"),
+        ("user/model:Q8_0", "T-Q8_0.gguf"),
+        ("user/model:q2_k", "T-Q2_K.gguf"),
+        ("user/model:BF16", "big/T-BF16-00001-of-00002.gguf"),
+    ],
+)
+def test_quant_tag_chooses_the_file(hub: FakeHub, repo: str, file: str) -> None:
+    path = resolve_target(source(hf_repo=repo))
+    assert path.as_posix().endswith(f"hf/hub/models--user--model/snapshots/{COMMIT}/{file}")
+    assert path.read_bytes() == hub.repos["user/model"][file]
+    assert path.is_symlink()
+
+
+def test_all_parts_of_a_split_model_are_fetched(hub: FakeHub) -> None:
+    path = resolve_target(source(hf_repo="user/model:BF16"))
+    assert path.with_name("T-BF16-00002-of-00002.gguf").exists()
+    del hub.repos["user/model"]["big/T-BF16-00002-of-00002.gguf"]
+    with pytest.raises(FormatError, match=r"big/T-BF16-00002-of-00002.gguf is missing"):
+        resolve_target(source(hf_repo="user/model:BF16"))
+
+
+def test_named_file_beats_the_tag(hub: FakeHub) -> None:
+    assert resolve_target(source(hf_repo="user/model:Q8_0", hf_file="T-Q2_K.gguf")).name == "T-Q2_K.gguf"
+    with pytest.raises(UsageError, match=r"^file 'x.gguf' not found in repository$"):
+        resolve_target(source(hf_file="x.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("values", "types", "file"),
+    [
+        ({}, ("draft-eagle3",), "eagle3-T-Q4_K_M.gguf"),
+        ({"hf_repo": "user/model:BF16"}, ("draft-eagle3",), "eagle3-T-BF16.gguf"),
+        ({}, ("draft-dflash", "ngram-mod"), "dflash-T-BF16.gguf"),
+        ({}, ("draft-dspark",), None),
+        ({}, ("ngram-mod",), None),
+        ({"hf_repo": None, "draft_hf_repo": "user/model"}, (), "mtp-T-Q8_0.gguf"),
+        ({"hf_repo": None, "draft_hf_repo": "user/model"}, ("draft-dflash",), "dflash-T-BF16.gguf"),
+        ({"hf_repo": None, "draft_hf_repo": "user/model:Q2_K"}, ("draft-simple",), "T-Q2_K.gguf"),
+        ({"hf_repo": None, "draft_hf_repo": "user/model", "draft_model": "T-Q8_0.gguf"}, (), "T-Q8_0.gguf"),
+    ],
+)  # fmt: skip
+def test_drafter_of_a_repository(
+    hub: FakeHub, values: dict[str, str], types: tuple[str, ...], file: str | None
+) -> None:
+    path = resolve_draft(source(**values), types)
+    assert (path.name if path else None) == file
+
+
+def test_second_run_needs_neither_download_nor_network(hub: FakeHub) -> None:
+    first = resolve_target(source())
+    hub.requests.clear()
+    assert resolve_target(source()) == first
+    assert hub.paths("/resolve/") == []
+    hub.requests.clear()
+    assert resolve_target(source(offline=True)) == first
+    assert hub.requests == []
+
+
+def test_hub_that_does_not_answer_leaves_the_cache(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve_target(source())
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    assert resolve_target(source()) == first
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"offline": True}, "user/model: not in the cache"),
+        ({"hf_repo": "user/other"}, "user/other: not in the cache"),
+        ({"hf_repo": "user/model:Q3_K"}, "no GGUF files found in repository user/model:Q3_K"),
+        ({"model": "x.gguf"}, "--model and --hf-repo exclude each other"),
+        ({"hf_repo": None, "hf_file": "x.gguf"}, "--hf-file needs --hf-repo"),
+    ],
+)
+def test_errors(hub: FakeHub, values: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecliError) as caught:
+        resolve_target(source(**values))
+    assert str(caught.value).startswith(message)
+
+
+def test_broken_download_is_resumed_and_never_has_the_final_name(
+    hub: FakeHub, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks after 4000 bytes and stays down; the next process asks for the rest only."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    content = hub.repos["user/model"]["T-Q4_K_M.gguf"]
+    hub.cut_after, hub.downs_after_cut = 4000, True
+    with pytest.raises(ResourceError, match="download failed"):
+        resolve_target(source())
+    blobs = workdir / "hf/hub/models--user--model/blobs"
+    [partial] = blobs.glob("*.incomplete")
+    assert partial.stat().st_size == 4000
+    assert not list(workdir.glob("hf/hub/models--user--model/snapshots/*/*.gguf"))
+    hub.cut_after, hub.is_down = None, False
+    hub.requests.clear()
+    assert resolve_target(source()).read_bytes() == content
+    ranges = [head.get("range") or head.get("Range") for kind, _, head in hub.requests if kind == "GET"]
+    assert "bytes=4000-" in ranges
+    assert not list(blobs.glob("*.incomplete"))
+
+
+def test_damaged_download_is_found_by_its_sum_and_removed(hub: FakeHub, workdir: Path) -> None:
+    hub.lies.add("T-Q4_K_M.gguf")
+    with pytest.raises(FormatError, match=r"T-Q4_K_M.gguf: the download is damaged"):
+        resolve_target(source())
+    assert not [path for path in (workdir / "hf").rglob("*") if path.is_file() and path.stat().st_size > 1000]
+    hub.lies.clear()
+    assert resolve_target(source()).read_bytes() == hub.repos["user/model"]["T-Q4_K_M.gguf"]
+
+
+@pytest.mark.parametrize("name", ["../../x.gguf", "/abs/x.gguf", "a/../../x.gguf", "c:\\x.gguf", "..\\x.gguf"])
+def test_name_that_leads_out_of_the_cache_is_refused(hub: FakeHub, workdir: Path, name: str) -> None:
+    hub.repos["user/model"][name] = b"evil"
+    with pytest.raises(FormatError, match="leads out of the cache"):
+        resolve_target(source())
+    assert hub.paths("/resolve/") == []
+    with pytest.raises(FormatError):
+        safe_name(name, "user/model")
+
+
+def test_token_goes_with_downloads(hub: FakeHub) -> None:
+    resolve_target(source(hf_token="secret"))
+    tokens = {
+        ("/resolve/" in path, head.get("authorization") or head.get("Authorization")) for _, path, head in hub.requests
+    }
+    assert tokens == {(True, "Bearer secret"), (False, None)}
+    hub.requests.clear()
+    good = "hf_" + "a" * 34
+    resolve_target(source(hf_repo="user/model:Q8_0", hf_token=good))
+    assert {head.get("authorization") or head.get("Authorization") for _, _, head in hub.requests} == {f"Bearer {good}"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "root"),
+    [
+        ({"HOME": "/h"}, "/h/.cache/huggingface/hub"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"),
+        ({"XDG_CACHE_HOME": "/x", "HF_HOME": "/f"}, "/f/hub"),
+        ({"HF_HOME": "/f", "HUGGINGFACE_HUB_CACHE": "/c"}, "/c"),
+        ({"HUGGINGFACE_HUB_CACHE": "/c", "HF_HUB_CACHE": "/d"}, "/d"),
+        ({"HF_HUB_CACHE": "/d", "LLAMA_CACHE": "/l"}, "/l"),
+        ({"HOME": "/h", "LLAMA_CACHE": ""}, "/h/.cache/huggingface/hub"),
+    ],
+)
+def test_cache_root(environ: dict[str, str], root: str) -> None:
+    assert cache_root(environ) == Path(root)
+
+
+def test_endpoint() -> None:
+    assert endpoint({}) == "https://huggingface.co"
+    assert endpoint({"HF_ENDPOINT": "http://a/"}) == "http://a"
+    assert endpoint({"HF_ENDPOINT": "http://a/", "MODEL_ENDPOINT": "http://b"}) == "http://b"
+
+
+def test_tag_is_a_word_of_the_name() -> None:
+    assert has_tag("T-Q6_K.gguf", "Q6_K")
+    assert has_tag("T.Q6_K.gguf", "q6_k")
+    assert has_tag("Q6_K/T-00001-of-00002.gguf", "Q6_K")
+    assert not has_tag("T-Q6_K_L.gguf", "Q6_K")
+    assert not has_tag("T-IQ4_XS.gguf", "Q4_XS")
+    assert has_tag("T-COMPACT.gguf", "COMPACT")
+    assert not has_tag("T-I-COMPACT.gguf", "COMPACT")
+    with pytest.raises(UsageError, match=r"several files have the tag Q6_K: a/T-Q6_K.gguf, b/T-Q6_K.gguf"):
+        choose_model(["a/T-Q6_K.gguf", "b/T-Q6_K.gguf"], "user/model", "Q6_K")
+
+
+def test_side_files_and_later_parts_are_no_models() -> None:
+    assert [name for name in FILES if is_model(name)] == [
+        "T-Q2_K.gguf", "T-Q4_K_M.gguf", "T-Q8_0.gguf", "big/T-BF16-00001-of-00002.gguf",
+    ]  # fmt: skip
+
+
+def test_side_file_lies_beside_the_model_or_above_it() -> None:
+    files = ["mtp-a-Q8_0.gguf", "q4/mtp-b-BF16.gguf", "q4/mtp-b-Q5_K.gguf", "other/mtp-c-Q4_K_M.gguf"]
+    assert choose_side_file(files, "mtp-", "q4/T-Q4_K_M.gguf", None) == "q4/mtp-b-Q5_K.gguf"
+    assert choose_side_file(files, "mtp-", "q4/T-Q4_K_M.gguf", "BF16") == "q4/mtp-b-BF16.gguf"
+    assert choose_side_file(files, "mtp-", "T-Q4_K_M.gguf", None) == "mtp-a-Q8_0.gguf"
+    assert choose_side_file(files, "mtp-", None, None) == "mtp-a-Q8_0.gguf"
+    assert choose_side_file(files, "dspark-", "T-Q4_K_M.gguf", None) is None
+
+
+def test_bit_width_of_a_name() -> None:
+    assert [bit_width(name) for name in ("T-Q4_K_M.gguf", "T-IQ3_S", "BF16", "T-7B-Q8_0.gguf", "T.gguf")] == [
+        4, 3, 16, 8, None,
+    ]  # fmt: skip
