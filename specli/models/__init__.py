@@ -44,6 +44,11 @@ def model_class(file: GGUFFile) -> type[Model]:
     if entry is None:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedError(f"{file.path}: unknown architecture {architecture!r}, expected one of {known}")
+    if "blk.0.attn_norm.weight" not in file.tensors and any(".nextn." in name for name in file.tensors):
+        raise IncompatibleError(
+            f"{file.path}: has the MTP heads of a {architecture} model, not the model",
+            hint="this is a drafter; use -md",
+        )
     module, name = entry
     found: type[Model] = getattr(import_module(f"specli.models.{module}"), name)
     return found

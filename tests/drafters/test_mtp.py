@@ -174,6 +174,14 @@ def test_a_target_without_heads_is_refused(tmp_path: Path) -> None:
     assert caught.value.hint == "give a file that has them with -md"
 
 
+def test_heads_alone_are_refused_as_target(tmp_path: Path) -> None:
+    heads = tiny_mtp(tmp_path / "heads.gguf", "glm4moe", heads_only=True)
+    with pytest.raises(SpecliError) as caught, open_engine(RunConfig(ModelLoadConfig(heads))):
+        pass
+    assert str(caught.value) == f"{heads}: has the MTP heads of a glm4moe model, not the model"
+    assert caught.value.hint == "this is a drafter; use -md"
+
+
 def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     target = tiny_gguf(tmp_path / "target.gguf", "qwen3")
     assert refusal(target, tiny_eagle3(tmp_path / "e.gguf")) == "DRAFT: there are no MTP heads in this file"
