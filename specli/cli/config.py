@@ -93,7 +93,7 @@ class OutputConfig:
     """What is reported and where.
 
     Attributes:
-        show: Something to print instead of running: `version`, `devices` or `cache`.
+        show: Something to print instead of running: `version`, `devices`, `models` or `cache`.
         json: One JSON object per prompt on stdout.
         stats_json: File for the same object.
         csv: Table file (stats, synth).
@@ -159,7 +159,12 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class CommandConfig:
-    """Everything a command line can set."""
+    """Everything a command line can set.
+
+    Attributes:
+        verify_lossless: Generate again without drafters and compare.
+        check_text: Text whose coverage by the draft vocabulary is wanted.
+    """
 
     source: SourceConfig = field(default_factory=SourceConfig)
     target: ModelLoadConfig = field(default_factory=lambda: ModelLoadConfig(path=Path()))
@@ -174,6 +179,8 @@ class CommandConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
     log: LogConfig = field(default_factory=LogConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
+    verify_lossless: bool = False
+    check_text: str | None = None
     convert: ConvertConfig = field(default_factory=lambda: ConvertConfig(source=""))
 
 

@@ -1,4 +1,4 @@
-"""Options that print something instead of running: `--version`, `--list-devices`, `--cache-list`."""
+"""Options that print something instead of running: `--version`, `--list-devices`, `--list-models`, `--cache-list`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def show_instead(invocation: Invocation) -> bool:
             console.write(f"specli {__version__}\n")
         elif what == "devices":
             console.write(device_list(is_verbose=invocation.config.log.verbosity >= TRACE))
+        elif what == "models":
+            console.write(model_list(console.width))
         else:
             console.write(cache_list())
     return True
@@ -56,6 +58,19 @@ def device_list(*, is_verbose: bool) -> str:
             executor = open_executor(device)
             lines.append(f"  {device}: {executor.describe()}")
     return "\n".join(lines) + "\n"
+
+
+def model_list(width: int) -> str:
+    """The models that ship with specli, how they are given, and what they are."""
+    from specli.cli.render import size_text, table
+    from specli.demo import MODELS
+
+    rows = [("options", "size", "model")]
+    for model in MODELS:
+        use = f"{'-m' if model.is_target else '-md'} {model.name}"
+        use += f" --spec-type {model.spec_type}" if model.spec_type else ""
+        rows.append((use, size_text(model.n_bytes) if model.path.is_file() else "missing", model.summary))
+    return "".join(f"{line}\n" for line in table(rows, width, right=frozenset({1})))
 
 
 def cache_list() -> str:

@@ -5,6 +5,7 @@ COMMANDS = {
     "chat": "Talk to a model with its chat template",
     "stats": "Compare drafters on a set of prompts",
     "synth": "Measure with synthetic acceptance (no valid model output)",
+    "check": "Tell whether a drafter fits a model, before weights are read",
     "convert": "Convert a Hugging Face checkpoint to GGUF",
 }
 

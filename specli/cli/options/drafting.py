@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from specli.cli.options.kinds import RATES, SPEC_TYPE_LIST, SYNTH_LENGTH, choice, integer, number, path
-from specli.cli.options.option import Option
+from specli.cli.options.option import RUN, Option
 
 NETWORK_TYPES = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
 
@@ -35,7 +35,7 @@ OPTIONS = (
     drafting(
         ("--spec-type",), "drafters, comma-separated; repeated options add up, their order does not matter",
         field="speculation.types", kind=SPEC_TYPE_LIST, env="LLAMA_ARG_SPEC_TYPE",
-        default_text="from the draft file",
+        default_text="from the draft file", commands=(*RUN, "check"),
     ),
     drafting(
         ("--spec-default",), "add ngram-mod with match 24, min 48, max 64",

@@ -3,10 +3,11 @@
 from functools import partial
 
 from specli.cli.options.kinds import HF_REPO, MODEL_FILE, text
-from specli.cli.options.option import Option
+from specli.cli.options.option import RUN, Option
 
-target = partial(Option, panel="Target model")
-drafter = partial(Option, panel="Draft model")
+COMMANDS = (*RUN, "check")
+target = partial(Option, panel="Target model", commands=COMMANDS)
+drafter = partial(Option, panel="Draft model", commands=COMMANDS)
 
 OPTIONS = (
     target(
@@ -36,6 +37,10 @@ OPTIONS = (
     target(
         ("-dr", "--docker-repo"), "Docker repository of the target",
         kind=text("REPO"), env="LLAMA_ARG_DOCKER_REPO", refused="Docker registries are not read; use -hf or -m",
+    ),
+    target(
+        ("--list-models",), "print the models that ship with specli",
+        field="output.show", const="models",
     ),
     drafter(
         ("-md", "--spec-draft-model", "--model-draft"), "GGUF file of the drafter; with -hfd a file in that repository",

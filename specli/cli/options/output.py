@@ -2,18 +2,18 @@
 
 from functools import partial
 
-from specli.cli.options.kinds import Kind, integer, number, on_off, path, read_int, text
+from specli.cli.options.kinds import Kind, file_text, integer, number, on_off, path, read_int, text
 from specli.cli.options.option import RUN, Option
 
 output = partial(Option, panel="Output")
 study = partial(Option, panel="Study", commands=("stats", "synth"))
 stats = partial(Option, panel="Study", commands=("stats",))
-log = partial(Option, panel="Messages", commands=(*RUN, "convert"))
+log = partial(Option, panel="Messages", commands=(*RUN, "check", "convert"))
 
 OPTIONS = (
     output(
         ("--json",), "one JSON object per prompt on stdout (schema specli.run/1)",
-        field="output.json", commands=("generate", "stats", "synth"),
+        field="output.json", commands=("generate", "stats", "synth", "check"),
     ),
     output(
         ("--stats-json",), "write the JSON object of the run to a file",
@@ -30,6 +30,14 @@ OPTIONS = (
     output(
         ("--prompt-logprobs",), "report log-probabilities of the prompt's tokens",
         field="request.prompt_logprobs", commands=("generate",),
+    ),
+    output(
+        ("--verify-lossless",), "generate again without drafters and compare; exit status 1 if any token differs",
+        field="verify_lossless", commands=("generate",),
+    ),
+    output(
+        ("--text",), "text to be covered by the vocabulary of the drafter",
+        field="check_text", kind=file_text(), commands=("check",),
     ),
     output(
         ("--csv",), "write the table to a file",
@@ -49,7 +57,7 @@ OPTIONS = (
     ),
     output(
         ("--version",), "print the version",
-        field="output.show", const="version", commands=(*RUN, "convert"),
+        field="output.show", const="version", commands=(*RUN, "check", "convert"),
     ),
     output(
         ("--list-devices",), "print the devices; with -v also the kernels and why they were chosen",
