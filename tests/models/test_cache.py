@@ -11,7 +11,7 @@ from specli.errors import IncompatibleError
 from specli.gguf.quant import QuantType, dequantise
 from specli.kernels.reference import ReferenceExecutor
 from specli.models.cache import KVCache
-from specli.models.config import LayerConfig, RopeConfig
+from specli.models.config import DeltaConfig, LayerConfig, RopeConfig
 from tests.support.running import forward, open_model
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -104,3 +104,45 @@ def test_quantised_cells_hold_rotated_heads(tmp_path: Path) -> None:
         expected = cells[0, 0, :3].view(torch.float32) @ matrix / 8
         found = torch.from_numpy(dequantise(QuantType.Q8_0, rows[0, 0, :3].numpy()))
         torch.testing.assert_close(found, expected, rtol=0, atol=float(expected.abs().max()) / 200)
+
+
+def recurrent_cache(max_rewind: int) -> KVCache:
+    delta = replace(LAYER, delta=DeltaConfig(n_taps=4, n_key_heads=2, n_heads=4, head_size=16))
+    return KVCache(
+        ReferenceExecutor(),
+        (delta, LAYER),
+        n_slots=2,
+        capacity=64,
+        type_k=QuantType.F16,
+        type_v=QuantType.F16,
+        max_rewind=max_rewind,
+    )
+
+
+def write(cache: KVCache, start: int, stop: int) -> None:
+    cache.written(np.arange(start, stop, dtype=np.int32), np.zeros(stop - start, np.int32))
+
+
+def test_recurrent_layers_can_be_cut_as_far_as_their_states_reach() -> None:
+    """Rewind 3: after 20 tokens the states before 17 … 20 are there; cut to 18, grown to 19, those before 17 … 19."""
+    cache = recurrent_cache(3)
+    write(cache, 0, 20)
+    assert [n for n in range(21) if cache.can_truncate(0, n)] == [0, 17, 18, 19, 20]
+    cache.truncate(0, 18)
+    write(cache, 18, 19)
+    assert [n for n in range(20) if cache.can_truncate(0, n)] == [0, 17, 18, 19]
+    write(cache, 19, 22)
+    assert [n for n in range(23) if cache.can_truncate(0, n)] == [0, 19, 20, 21, 22]
+    cache.truncate(0, 0)
+    write(cache, 0, 2)
+    assert all(cache.can_truncate(0, n) for n in range(3))
+    assert cache_of(LAYER).can_truncate(0, 0)
+
+
+def test_states_count_towards_the_bytes() -> None:
+    cache = recurrent_cache(3)
+    states, inputs = (
+        2 * 4 * 4 * 16 * 16 * 4,
+        2 * 7 * 128 * 4,
+    )  # slots · states · heads · S² · 4, slots · kept · width · 4
+    assert cache.nbytes == states + inputs + 2 * 2 * 64 * 2 * 64 * 2
