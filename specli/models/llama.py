@@ -1,4 +1,4 @@
-"""`llama`: Llama 1-3.x, SmolLM2, Mistral 7B and relatives (target-models.md §3.1; llama.cpp `src/models/llama.cpp`).
+"""`llama`: Llama 1-3.x, SmolLM2, Mistral 7B, Mixtral, … (target-models.md §3.1; llama.cpp `src/models/llama.cpp`).
 
 The sliding window of Mistral 7B v0.1 is ignored, as upstream does.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specli.errors import UnsupportedError
 from specli.gguf.file import GGUFFile
+from specli.kernels.ops import Gating
 from specli.models.base import Model
-from specli.models.config import Keys, ModelConfig
-from specli.models.layers import Attention, FeedForward, Layer, RMSNorm
+from specli.models.config import ExpertConfig, Keys, ModelConfig
+from specli.models.experts import Experts
+from specli.models.layers import Attention, FeedForward, FeedForwardPart, Layer, RMSNorm
 from specli.models.tensors import Tensors
 
 
@@ -30,12 +31,19 @@ class Llama(Model):
 
     @classmethod
     def configure(cls, file: GGUFFile) -> ModelConfig:
-        """Adds the pairing; refuses mixtures of experts."""
+        """Adds the pairing and Mixtral's experts, which are as wide as a dense feed-forward would be."""
         config = ModelConfig.from_gguf(file)
-        if config.n_experts:
-            raise UnsupportedError(f"{file.path}: {config.n_experts} experts, only dense llama models are handled")
         require_plain_heads(file, config)
-        layers = tuple(replace(layer, rope=replace(layer.rope, interleaved=True)) for layer in config.layers)
+        n_blocks = len(config.layers)
+        experts: tuple[ExpertConfig | None, ...] = (None,) * n_blocks
+        if config.n_experts:
+            experts = Keys(file).experts(
+                n_blocks, gating=Gating.SOFTMAX, is_normalised=True, width="feed_forward_length"
+            )
+        layers = tuple(
+            replace(layer, rope=replace(layer.rope, interleaved=True), experts=mixture)
+            for layer, mixture in zip(config.layers, experts, strict=True)
+        )
         return replace(config, layers=layers)
 
     @classmethod
@@ -43,9 +51,14 @@ class Llama(Model):
         """A pre-norm layer with optional biases everywhere."""
         layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
+        feed_forward: FeedForwardPart
+        if layer.experts is None:
+            feed_forward = FeedForward(tensors, prefix, n_embd, layer.n_ff, config.activation, biases="optional")
+        else:
+            feed_forward = Experts(tensors, prefix, n_embd, layer.experts, config.activation)
         return Layer(
             attn_norm=RMSNorm(tensors, f"{prefix}attn_norm.weight", n_embd, eps=eps),
             attention=Attention(tensors, prefix, layer, n_embd, eps=eps),
             ffn_norm=RMSNorm(tensors, f"{prefix}ffn_norm.weight", n_embd, eps=eps),
-            feed_forward=FeedForward(tensors, prefix, n_embd, layer.n_ff, config.activation, biases="optional"),
+            feed_forward=feed_forward,
         )

@@ -150,11 +150,6 @@ def test_values_out_of_range_are_refused(tmp_path: Path, key: str, pair: tuple |
             IncompatibleError,
             "architecture eagle3 is a drafter, not a target",
         ),
-        (
-            {"llama.expert_count": ("u32", 8)},
-            UnsupportedError,
-            "8 experts, only dense llama models are handled",
-        ),
     ],
 )
 def test_models_that_are_not_handled_say_so(

@@ -49,6 +49,23 @@ def test_soft_cap_bounds_gemma3_logits(tmp_path: Path) -> None:
     assert 2.5 < float(logits.abs().max()) < 3.0
 
 
+def test_mixtral_is_a_llama_with_experts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    dense = ("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
+    tensors: dict[str, np.ndarray | None] = {f"blk.{i}.{name}": None for i in range(2) for name in dense}
+    shapes = {
+        "ffn_gate_inp": (4, 64),
+        "ffn_gate_exps": (4, 32, 64),
+        "ffn_up_exps": (4, 32, 64),
+        "ffn_down_exps": (4, 64, 32),
+    }
+    for name, shape in ((f"blk.{i}.{name}.weight", shape) for i in range(2) for name, shape in shapes.items()):
+        tensors[name] = rng.normal(0, 2 / np.sqrt(shape[-1]), shape)
+    keys = {"llama.expert_count": ("u32", 4), "llama.expert_used_count": ("u32", 2)}
+    path = tiny_gguf(tmp_path / "m.gguf", "llama", n_ff=32, metadata=keys, tensors=tensors)
+    assert relative(all_logits(open_model(path), TOKENS, chunk=17), oracle(path).logits) < 1e-5
+
+
 def test_qwen2_output_bias_is_added(tmp_path: Path) -> None:
     plain = open_model(tiny_gguf(tmp_path / "a.gguf", "qwen2"))
     bias = np.linspace(-1, 1, plain.config.n_vocab, dtype=np.float32)
