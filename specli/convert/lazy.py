@@ -15,7 +15,7 @@ from specli.gguf.quant import QuantType
 Array = npt.NDArray[Any]
 Read = Callable[[int, int], Array]
 
-CHUNK_BYTES = 16 << 20  # float32 bytes handled at a time: large against per-call cost, small against any tensor
+CHUNK_BYTES = 2 << 20  # float32 bytes handled at a time: large against per-call cost, small enough to stay in the cache
 
 FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"})
 """Source dtypes that hold floating point numbers."""

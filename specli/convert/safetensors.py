@@ -54,7 +54,9 @@ FLOAT8 = {"F8_E4M3": _float8_table(4, 7, has_infinity=False), "F8_E5M2": _float8
 def decode(dtype: str, raw: Array) -> Array:
     """Numbers as conversion uses them: float16 stays, other floats become float32, integers stay."""
     if dtype == "BF16":
-        return (raw.astype(np.uint32) << 16).view(np.float32)
+        bits = raw.astype(np.uint32)
+        bits <<= 16
+        return bits.view(np.float32)
     if dtype in FLOAT8:
         return FLOAT8[dtype][raw]
     if dtype == "F64":

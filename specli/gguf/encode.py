@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.errors import UnsupportedError
-from specli.gguf.decode import CHUNK_ELEMENTS, FOUR, IQ4_VALUES, LOW, Bytes, Floats
+from specli.gguf.decode import FOUR, IQ4_VALUES, LOW, Bytes, Floats
 from specli.gguf.encode_k import encode_q4_k, encode_q5_k, encode_q6_k
 from specli.gguf.floats import extreme, half_bytes, reciprocal
 from specli.gguf.types import QuantType
+
+_AT_ONCE = 1 << 17  # elements, so that half a dozen float32 temporaries stay in the second-level cache
 
 
 def _codes(values: Floats, top: int) -> Bytes:
@@ -134,7 +136,7 @@ def quantise(type: QuantType, values: npt.NDArray[np.float32]) -> Bytes:
     row_bytes = type.row_bytes(n)
     blocks = np.ascontiguousarray(values, np.float32).reshape(-1, type.block_size)
     packed = np.empty((len(blocks), type.block_bytes), np.uint8)
-    step = max(1, CHUNK_ELEMENTS // type.block_size)
+    step = max(1, _AT_ONCE // type.block_size)
     with np.errstate(all="ignore"):
         for start in range(0, len(blocks), step):
             packed[start : start + step] = encode(blocks[start : start + step])
