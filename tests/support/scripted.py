@@ -12,7 +12,7 @@ from specli.models.base import ForwardOutput, Ints
 
 
 class ScriptedTarget:
-    """Greedily continues with `rule(tokens so far)`; checks that the loop feeds every position exactly once in order."""
+    """Greedily continues with `rule(tokens so far)`; checks that the loop feeds positions without a gap."""
 
     def __init__(
         self, rule: Callable[[list[int]], int], *, n_vocab: int = 50, max_tokens: int = 8, max_outputs: int = 8
