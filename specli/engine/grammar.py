@@ -5,6 +5,7 @@ Every end token is allowed exactly where the text may end, as in llama.cpp. Othe
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,19 +62,37 @@ def _compile(config: SamplingConfig) -> tuple[str, str] | None:
 
     if config.json_schema is not None:
         try:
-            return "JSON schema", LLMatcher.grammar_from_json_schema(
+            document = LLMatcher.grammar_from_json_schema(
                 config.json_schema, defaults={"whitespace_flexible": True, "whitespace_pattern": _JSON_SPACE}
+            )
+            schema = json.loads(document)["grammars"][0]["json_schema"]
+            return "JSON schema", LLMatcher.grammar_from_lark(
+                _unforced(f"{_LARK_MARK} {{}}\nstart: %json {json.dumps(schema)}")
             )
         except ValueError as error:
             raise UsageError(f"JSON schema: {_first_line(error)}") from None
     if not config.grammar:
         return None
     if config.grammar.startswith(_LARK_MARK):
-        return "grammar", LLMatcher.grammar_from_lark(config.grammar)
+        return "grammar", LLMatcher.grammar_from_lark(_unforced(config.grammar))
     try:
-        return "grammar", LLMatcher.grammar_from_lark(gbnf_to_lark(config.grammar))
+        return "grammar", LLMatcher.grammar_from_lark(_unforced(gbnf_to_lark(config.grammar)))
     except Exception as error:  # plain ones, for rules that are missing
         raise UsageError(f"grammar: {_first_line(error)}") from None
+
+
+def _unforced(lark: str) -> str:
+    """The grammar with every token allowed that goes on with the text, as in llama.cpp.
+
+    Otherwise, where the grammar leaves no choice, llguidance allows only the tokens that the tokenizer makes of the
+    text to come. It would ask for ` {` instead of `{` with SPM vocabularies, which put a blank before every text.
+    """
+    head, separator, rest = lark.partition("\n")
+    try:
+        options = json.loads(head.removeprefix(_LARK_MARK) or "{}")
+    except ValueError:
+        return lark  # llguidance says what is wrong with it
+    return f"{_LARK_MARK} {json.dumps({'no_forcing': True, **options})}{separator}{rest}"
 
 
 def _first_line(error: object) -> str:
@@ -109,7 +128,8 @@ class Grammar:
         what, source = compiled
         matcher = LLMatcher(_open_tokenizer(vocabulary, n_vocab), source, log_level=0)
         if matcher.is_error():
-            raise UsageError(f"{what}: {_first_line(matcher.get_error())}")
+            problem = _first_line(matcher.get_error())
+            raise UsageError(f"{what}: {problem.rpartition('failed to compile JSON schema: ')[2]}")
         return cls(matcher, n_vocab)
 
     def allows(self, token: int) -> bool:
