@@ -13,6 +13,7 @@ from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import ModelLoadConfig, RunConfig
+from specli.engine.plan import memory_for
 from specli.engine.verify import SyntheticRates, VerifyRule, lossless_rule, resolve_synthetic, synthetic_rule
 from specli.errors import IncompatibleError, UsageError
 from specli.gguf.file import GGUFFile
@@ -169,7 +170,8 @@ class DrafterSet:
             max_rewind=rewind_for(n_draft),
         )
         executor = executor_of(load)
-        drafter = spec.build(replace(inputs, target=self._target, executor=executor, options=options))
+        with memory_for(file, "draft model", options.capacity):
+            drafter = spec.build(replace(inputs, target=self._target, executor=executor, options=options))
         networks.enter_context(closing(drafter))
         return drafter
 

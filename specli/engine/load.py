@@ -28,19 +28,18 @@ from specli.engine.drafting import (
     rewind_for,
 )
 from specli.engine.loop import Engine, Generation, TokenLogprob
-from specli.engine.plan import MemoryPlan, available_bytes, fit_context
+from specli.engine.plan import MemoryPlan, available_bytes, fit_context, memory_for
 from specli.engine.session import Session
 from specli.engine.stats import Statistics, dump_record, run_record
 from specli.engine.verify import lossless_rule
-from specli.errors import ResourceError, SpecliError, UsageError
+from specli.errors import SpecliError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
-from specli.kernels.ops import Executor
 from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import ChatTemplate, Tokenizer
 
-MIN_OUTPUTS = 64  # rows of logits there is room for at least; prompt log-probabilities are read in pieces of this size
+MIN_OUTPUTS = 65  # rows of logits there is room for at least: any default draft, so /spec need not load the target again
 
 
 @dataclass(frozen=True)
@@ -292,8 +291,10 @@ class Run:
             max_rewind=rewind_for(needs.max_draft),
         )
         self._report(f"loading {self._file.path}")
-        self._target = target = _load(self._file, executor_of(config.target), options)
-        self._needs = needs
+        with memory_for(self._file, "target", options.capacity):
+            self._target = target = load_model(self._file, executor_of(config.target), options)
+        room = min(options.max_outputs - 1, options.max_tokens - 1, target.cache.max_rewind - rewind_for(0))
+        self._needs = replace(needs, max_draft=max(needs.max_draft, room))
         rule = lossless_rule(self.tokenizer.eog_ids)
         self.engine = Engine(target, self.tokenizer, DrafterChain(()), rule, n_ctx=self._n_ctx)
         return target
@@ -332,16 +333,6 @@ def open_target(config: RunConfig, report: Report = lambda line: None) -> Iterat
         model_class(file)
         with closing(Run(config, file, Tokenizer.from_gguf(file), report)) as run:
             yield run
-
-
-def _load(file: GGUFFile, executor: Executor, options: ModelOptions) -> Model:
-    try:
-        return load_model(file, executor, options)
-    except MemoryError:
-        raise ResourceError(
-            f"{file.path}: not enough memory for the target with a context of {options.capacity} tokens",
-            hint="lower --ctx-size, or choose smaller cache types with -ctk and -ctv",
-        ) from None
 
 
 def _quant(file: GGUFFile) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
+
 from specli.engine.config import ModelLoadConfig
+from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.models.base import Model
@@ -67,6 +72,29 @@ def fit_context(
         return trained, None
     fitted = min(trained, max(MIN_FITTED_CONTEXT, fitting))
     return fitted, f"context: {fitted} of {trained} trained tokens fit into memory (choose with --ctx-size)"
+
+
+@contextmanager
+def memory_for(file: GGUFFile, what: str, n_ctx: int) -> Iterator[None]:
+    """Says which model did not fit when an allocation fails inside.
+
+    Raises:
+        ResourceError: It did; other errors pass.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise ResourceError(
+            f"{file.path}: not enough memory for the {what} with a context of {n_ctx} tokens",
+            hint="lower --ctx-size, or choose smaller cache types with -ctk and -ctv (-ctkd and -ctvd)",
+        ) from None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Torch has an exception of its own for accelerators, but not for the CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 @dataclass(frozen=True)
