@@ -16,7 +16,7 @@ from specli.cli.lines import open_reader, read_message
 from specli.cli.prepare import prompt_text
 from specli.cli.record import dump, write_lines
 from specli.cli.repl import COMMANDS, Conversation, run_command
-from specli.cli.show import show_instead, show_start
+from specli.cli.show import show_instead, show_start, show_tokens
 from specli.cli.view import AnswerView
 from specli.errors import SpecliError
 from specli.files import check_writable
@@ -97,8 +97,11 @@ def _stream(conversation: Conversation, events: Iterator[TokenEvent], console: C
     view = AnswerView(conversation.config.chat, console)
     with InterruptFlag() as interrupt:
         for number, event in enumerate(events):
-            if number == 0 and conversation.starts_thinking():
-                view.begin_thought()
+            if number == 0:
+                if conversation.config.prompt.verbose:
+                    show_tokens(conversation.run.tokenizer, conversation.prompt_tokens, console)
+                if conversation.starts_thinking():
+                    view.begin_thought()
             view.show(event)
             if interrupt.is_set:
                 break

@@ -16,7 +16,7 @@ from specli.cli.invocation import Invocation
 from specli.cli.prepare import request_config, run_config
 from specli.cli.prompts import Prompt, read_prompts
 from specli.cli.record import dump, write_lines
-from specli.cli.show import show_instead, show_start
+from specli.cli.show import show_instead, show_start, show_tokens
 from specli.errors import UsageError
 from specli.files import check_writable
 
@@ -139,8 +139,7 @@ def _generate(
     config = invocation.config
     ids = engine.encode(prompt.text)
     if config.prompt.verbose:
-        for token in ids:
-            console.info(f"{token:6d} -> {engine.tokenizer.decode([token], special=True)!r}")
+        show_tokens(engine.tokenizer, ids, console)
     is_streamed = not config.output.json
     if config.prompt.display and is_streamed:
         console.write(prompt.text)

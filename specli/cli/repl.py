@@ -91,6 +91,11 @@ class Conversation:
             if thought and chat.reasoning_preserve:
                 message["reasoning_content"] = thought
 
+    @property
+    def prompt_tokens(self) -> list[int]:
+        """Tokens of the conversation as the template rendered it for the last answer."""
+        return self.run.tokenizer.encode_chat(self.session.rendered)
+
     def starts_thinking(self) -> bool:
         """Whether the rendered prompt ends inside a thought."""
         return self.session.rendered.endswith(THINKING_TAGS)
@@ -242,11 +247,19 @@ def _read_file(conversation: Conversation, path: Path) -> None:
 
 
 def show_statistics(conversation: Conversation, argument: str) -> Answer:
-    """Statistics of the last answer and of all drafters."""
+    """Statistics of the last answer, and those of the drafters, which run on."""
     if not conversation.records:
         raise ValueError("no answer yet")
-    for line in conversation.run.result().lines(details=True):
-        conversation.console.info(line)
+    lines = conversation.run.result().lines(details=True)
+    totals = [line for line in lines if line.startswith("statistics ")]
+    conversation.console.info("the last answer:")
+    for line in lines:
+        if line not in totals:
+            conversation.console.info(line)
+    if totals:
+        conversation.console.info("all answers since the drafters were loaded:")
+        for line in totals:
+            conversation.console.info(line)
     return Answer()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specli._version import __version__
@@ -11,6 +12,7 @@ from specli.cli.settings import Settings
 
 if TYPE_CHECKING:
     from specli.engine.load import Run
+    from specli.tokenizer import Tokenizer
 
 
 def show_instead(invocation: Invocation) -> bool:
@@ -37,6 +39,12 @@ def show_start(run: Run, settings: Settings, console: Console) -> None:
     drafting = settings.describe(run.drafter_names)
     if drafting:
         console.info(drafting)
+
+
+def show_tokens(tokenizer: Tokenizer, ids: Sequence[int], console: Console) -> None:
+    """The tokens of a prompt, one a line (`--verbose-prompt`)."""
+    for token in ids:
+        console.info(f"{token:6d} -> {tokenizer.decode([token], special=True)!r}")
 
 
 def device_list(*, is_verbose: bool) -> str:

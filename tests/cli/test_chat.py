@@ -1,5 +1,6 @@
 """`specli chat` in a pipe with a scripted engine: commands, history, files, interrupts."""
 
+import ast
 import io
 import json
 from pathlib import Path
@@ -60,6 +61,12 @@ def test_message_that_finds_no_room_is_forgotten_and_the_session_goes_on(talk: T
     assert (talk.code, "error: the prompt is too long" in talk.err.splitlines()) == (0, True)
     messages = json.loads(Path("s.json").read_text())["messages"]
     assert [message["content"] for message in messages] == ["one", "one ", "two", "two "]
+
+
+def test_verbose_prompt_lists_the_rendered_conversation(talk: Talk) -> None:
+    talk("", "-st", "-p", "hi", "-sys", "S", "--verbose-prompt")
+    shown = [line.split(" -> ")[1] for line in talk.err.splitlines() if " -> " in line]
+    assert "".join(map(ast.literal_eval, shown)) == "system: S\nuser: hi\n"
 
 
 def test_single_turn_that_finds_no_room_fails(talk: Talk) -> None:
@@ -131,7 +138,10 @@ def test_set_changes_the_request_without_loading_again(talk: Talk, opener: Scrip
 def test_statistics_command(talk: Talk) -> None:
     talk("/stats\none\n/stats\n")
     assert "error: no answer yet" in talk.err
-    assert talk.err.splitlines()[-1].startswith("draft acceptance = 0.50000")
+    assert talk.err.splitlines()[-2:] == [
+        "the last answer:",
+        "draft acceptance = 0.50000 (    1 accepted /     2 generated), mean len =  1.50",
+    ]
 
 
 def test_help_lists_every_command(talk: Talk) -> None:
