@@ -39,7 +39,7 @@ from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import ChatTemplate, Tokenizer
 
-MIN_OUTPUTS = 65  # rows of logits there is room for at least: any default draft, so /spec need not load the target again
+MIN_OUTPUTS = 65  # rows of logits there is room for at least: any default draft, so that /spec need not load again
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,8 @@ def tune(
     if not drafts:
         raise UsageError("--tune needs a drafter", hint="name some with --spec-type, or give one with -md")
     deadline = time.monotonic() + seconds
-    [plain] = run.build([config], keeps_files=True)
+    tables = [draft for name, draft in drafts if name.startswith("ngram-")]
+    plain, *_ = run.build([config, *tables], keeps_files=True)  # tables too: the target gets room for their drafts
     answers = Answers()
     for number, prompt in enumerate(prompts):
         plan.on_progress(number, len(prompts), f"plain: {prompt.id}")

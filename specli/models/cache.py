@@ -135,6 +135,11 @@ class KVCache:
         """Bytes of all layers."""
         return sum({id(layer): layer.nbytes for layer in self.layers}.values())
 
+    @property
+    def max_rewind(self) -> int:
+        """Most tokens that `truncate` can take back at once."""
+        return self._max_rewind
+
     def length(self, slot: int = 0) -> int:
         """Tokens of the slot's sequence."""
         return self._lengths[slot]

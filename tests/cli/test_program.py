@@ -9,6 +9,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests.support.tiny_drafters import tiny_eagle3
 from tests.support.tiny_gguf import tiny_gguf
 
 
@@ -90,6 +91,63 @@ def test_reader_that_leaves_early_is_no_error_message(model: Path, tmp_path: Pat
     )
     result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environ(tmp_path), timeout=120)
     assert result.stderr == ""
+
+
+def test_acceptance_lines_are_read_as_llama_cpp_s(model: Path, tmp_path: Path) -> None:
+    """A script that adds up accepted and generated draft tokens over the drafters and compares with the request's."""
+    script = (
+        f"'{sys.executable}' -m specli generate -p 'the cat the cat the cat' -n 48 --temp 0 --ignore-eos "
+        "--spec-ngram-simple-size-n 1 --spec-ngram-simple-size-m 4 2>&1 >/dev/null | awk '"
+        '/^draft acceptance = / { gsub(/[^0-9. ]/, ""); a = $2; g = $3 } '
+        "function count(name) { match($0, name); split(substr($0, RSTART, RLENGTH), f, /= +/); return f[2] } "
+        '/^statistics / { gen += count("#gen tokens = +[0-9]+"); acc += count("#acc tokens = +[0-9]+") } '
+        "END { print a, g, acc, gen }'"
+    )
+    more = {"LLAMA_ARG_MODEL": str(model), "LLAMA_ARG_SPEC_TYPE": "ngram-simple"}
+    result = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, env=environ(tmp_path, **more), timeout=120, check=True
+    )
+    accepted, generated, acc_tokens, gen_tokens = map(int, result.stdout.split())
+    assert (accepted, generated) == (acc_tokens, gen_tokens)
+    assert generated > 0
+
+
+def test_chat_with_a_drafter_that_is_changed_midway(model: Path, tmp_path: Path) -> None:
+    """A recorded conversation: EAGLE-3, its statistics, then /spec to n-grams on the same target, then to none."""
+    draft = tiny_eagle3(tmp_path / "e.gguf", follows_target=True)
+    arguments = ["-m", "specli", "chat", "-m", str(model), "-md", str(draft), "-n", "8", "--temp", "0", "-c", "512"]
+    arguments += ["--spec-ngram-simple-size-n", "1", "--spec-ngram-simple-size-m", "4", "--ignore-eos", "-lv", "4"]
+    terminal = environ(tmp_path, TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
+    log = (tmp_path / "log").open("w", encoding="utf-8")
+    chat = pexpect.spawn(
+        sys.executable, arguments, env=terminal, encoding="utf-8", timeout=60, dimensions=(40, 160), cwd=str(tmp_path)
+    )
+    chat.logfile_read = log
+    chat.expect("drafting: draft-eagle3")
+    chat.expect(">")
+    chat.sendline("hello hello hello")
+    chat.expect(r"Generation: [0-9.]+ t/s \]")
+    chat.sendline("/stats")
+    chat.expect(r"statistics     draft-eagle3: #calls\(b,g,a\) = +1 ")
+    chat.sendline("/spec ngram-simple,ngram-mod")
+    chat.expect("drafting: ngram-simple")
+    chat.expect("drafting: ngram-mod")
+    chat.sendline("hello hello hello")
+    chat.expect(r"Generation: [0-9.]+ t/s \]")
+    chat.sendline("/stats")
+    chat.expect("statistics     ngram-simple: #calls")
+    chat.sendline("/spec draft-dflash")
+    chat.expect("error: .*does not fit draft-dflash")
+    chat.sendline("/spec none")
+    chat.expect(r"drafting: off \(--spec-type none\)")
+    chat.sendline("/exit")
+    chat.expect(pexpect.EOF)
+    chat.close()
+    log.close()
+    assert chat.exitstatus == 0
+    recorded = (tmp_path / "log").read_text(encoding="utf-8")
+    assert recorded.count(f"loading {model}") == 1
+    assert "Traceback" not in recorded
 
 
 @pytest.mark.parametrize(

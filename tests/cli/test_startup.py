@@ -10,7 +10,16 @@ HEAVY = ("torch", "numpy", "rich", "prompt_toolkit", "huggingface_hub", "tokeniz
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["generate", "--help"], ["chat", "--help"], ["convert", "--help"], ["generate", "-zz"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["generate", "--help"],
+        ["chat", "--help"],
+        ["convert", "--help"],
+        ["stats", "--help"],
+        ["check", "--help"],
+        ["generate", "-zz"],
+    ],
     ids=" ".join,
 )
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
