@@ -53,10 +53,10 @@ def replay_text(console: Console, settings: Settings, config: CommandConfig) -> 
     if config.output.json:
         console.write(record)
     else:
-        show_replays(rich_console(console), path, results, entries)
+        show_replays(rich_console(console), path, results, alone)
 
 
-def show_replays(out: RichConsole, path: Path, results: Sequence[Replay], entries: Sequence[Entry]) -> None:
+def show_replays(out: RichConsole, path: Path, results: Sequence[Replay], alone: Sequence[Entry]) -> None:
     """The report."""
     heading(out, f"Replay of {path.name}: {results[0].n_tokens} tokens")
     notes(out, ["what would have been accepted if the model had written this text; no speeds"])
@@ -78,10 +78,16 @@ def show_replays(out: RichConsole, path: Path, results: Sequence[Replay], entrie
         )
     best = max(range(len(results)), key=lambda i: results[i].tokens_per_round or 0.0)
     out.print()
-    columns = ("drafter", "tok/round", "mean len", "proposed", "accepted", "rate", "coverage")
+    columns = ("drafter", "tok/round", "length", "proposed", "accepted", "accept", "cover")
     table(out, columns, rows, best=best)
     heading(out, "Tokens per target forward (mark: 1, plain decoding)")
     bars(out, [(r.name, r.tokens_per_round, figure(r.tokens_per_round)) for r in results], mark=1.0)
     heading(out, "Notes")
-    lines = [f"{entry.name}: {settings_line(entry.settings)}" for entry in entries if "+" not in entry.name]
-    notes(out, ["mean len: 1 + accepted draft tokens / rounds with a draft", *lines])
+    lines = [f"{entry.name}: {settings_line(entry.settings)}" for entry in alone if entry.settings]
+    notes(
+        out,
+        [
+            "length: 1 + accepted draft tokens / rounds with a draft; cover: share of the tokens that came from drafts",
+            *lines,
+        ],
+    )

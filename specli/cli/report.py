@@ -17,6 +17,8 @@ NARROW = 72
 """Columns below which a wide table becomes a list per row."""
 LABEL = 18
 """Columns of a bar's label at most."""
+GAP = 2
+"""Blank columns between those of a table."""
 UNKNOWN = "n/a"
 
 
@@ -57,21 +59,27 @@ def table(out: RichConsole, columns: Sequence[str], rows: Iterable[Sequence[str]
     from rich.text import Text
 
     rows = [list(row) for row in rows]
-    widths = [
-        max(len(heading), *(len(row[i]) for row in rows)) if rows else len(heading) for i, heading in enumerate(columns)
-    ]
-    if sum(widths) + 2 * len(widths) > out.width:
+    if not _fits(out, columns, rows):
+        rows = [[row[0].replace("+", "+\n"), *row[1:]] for row in rows]  # combinations take several lines
+    if not _fits(out, columns, rows):
         for number, row in enumerate(rows):
-            out.print(Text(row[0], style="bold green" if number == best else "bold"))
+            out.print(Text(row[0].replace("\n", ""), style="bold green" if number == best else "bold"))
             for name, cell in zip(columns[1:], row[1:], strict=True):
                 out.print(Text(f"  {name:<{max(map(len, columns))}} {cell}", overflow="fold"))
         return
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), header_style="bold")
     for number, name in enumerate(columns):
         drawn.add_column(name, justify="right" if number else "left", no_wrap=True)
     for number, row in enumerate(rows):
         drawn.add_row(*map(Text, row), style="green" if number == best else None)
     out.print(drawn)
+
+
+def _fits(out: RichConsole, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a table of that many columns fits; a cell may have several lines."""
+    cells = [columns, *rows]
+    widths = [max(len(line) for row in cells for line in row[i].split("\n")) for i in range(len(columns))]
+    return sum(widths) + GAP * len(widths) <= out.width
 
 
 def bars(out: RichConsole, rows: Sequence[tuple[str, float | None, str]], *, mark: float | None = None) -> None:

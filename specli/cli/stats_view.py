@@ -21,8 +21,9 @@ MAX_POSITIONS = 16
 
 DEFINITIONS = (
     "speed: tokens after the first of each answer / time of generation; median (least–greatest) of the repeats",
-    "mean len: 1 + accepted draft tokens / rounds with a draft, so the target's own token counts",
-    "accepted: accepted / proposed draft tokens; coverage: share of all tokens that came from drafts",
+    "speed-up: of the whole set; prompts: mean of the prompts' own speed-ups, so that long answers do not dominate",
+    "length: 1 + accepted draft tokens / rounds with a draft, so the target's own token counts",
+    "accept: accepted / proposed draft tokens; cover: share of all tokens that came from drafts",
 )
 
 
@@ -59,7 +60,7 @@ def head(out: RichConsole, comparison: Comparison) -> None:
 
 def summary(out: RichConsole, comparison: Comparison) -> None:
     """One row per contender; the fastest is marked."""
-    columns = ("drafter", "tok/s", "spread", "speed-up", "per prompt", "mean len", "accepted", "coverage")
+    columns = ("drafter", "tok/s", "spread", "speed-up", "prompts", "length", "accept", "cover")
     rows = [summary_row(comparison, row) for row in comparison.contenders]
     speeds = [speed.median if (speed := row.speed()) else 0.0 for row in comparison.contenders]
     out.print()
@@ -202,7 +203,7 @@ def show_several(out: RichConsole, comparisons: Sequence[Comparison]) -> None:
                 change = f"{100 * (speed.median / base - 1):+.1f} %"
             rows.append([f"{comparison.title}: {cells[0]}", *cells[1:4], *cells[5:], change])
     heading(out, "Saved comparisons")
-    columns = ("run: drafter", "tok/s", "spread", "speed-up", "mean len", "accepted", "coverage", "vs first")
+    columns = ("run: drafter", "tok/s", "spread", "speed-up", "length", "accept", "cover", "vs first")
     table(out, columns, rows)
     if any(other.request != first.request or other.prompts != first.prompts for other in comparisons[1:]):
         notes(out, ["note: the runs differ in prompts or request, so their speeds are not strictly comparable"])

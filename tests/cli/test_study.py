@@ -128,7 +128,7 @@ def test_replay_reads_no_weights(
         code, out, _ = specli(capsys, *arguments)
         assert code == 0
         assert "ngram-simple+ngram-map-k" in out
-        assert "coverage" in out
+        assert "cover" in out
         _, out, _ = specli(capsys, *arguments, "--json")
         record = json.loads(out)
         assert record["replays"][0]["coverage"] > 0.25
