@@ -161,7 +161,7 @@ def _plan(job: Job, arch: str, layout: str) -> Blueprint:
     head = global_value(config, "global_head_dim", "head_dim", types)
     if head is None:
         raise FormatError(f"{config.path}: global_head_dim is missing, expected a positive integer")
-    sizes = basic_sizes(config)
+    sizes = basic_sizes(config) | {"F": config.need("intermediate_size")}
     groups = global_value(config, "num_global_key_value_heads", "num_key_value_heads", types)
     inputs = config.integer("hidden_size_per_layer_input") or 0
     inner = config.integer("expert_intermediate_size", "moe_intermediate_size") or 0

@@ -46,7 +46,7 @@ PLAIN_EXPERTS = (
 def plan_gpt_oss(job: Job) -> Blueprint:
     """gpt-oss with MXFP4 or plain experts."""
     config = job.config
-    sizes = basic_sizes(config)
+    sizes = basic_sizes(config) | {"F": config.need("intermediate_size")}
     is_packed = any(name.endswith("_blocks") for name in job.checkpoint.tensors)
     if is_packed and (sizes["E"] % 32 or sizes["F"] % 32):
         raise FormatError(f"{config.path}: widths {sizes['E']} and {sizes['F']} are not whole MXFP4 blocks of 32")

@@ -92,15 +92,14 @@ def merged_config(config: Values) -> Values:
 def basic_sizes(config: Values) -> dict[str, int]:
     """Size symbols of an ordinary transformer, used in the shapes of table rows.
 
-    E hidden width, V vocabulary, F feed-forward width, D head width, H query heads, G key/value heads, Q = H·D,
-    K = G·D.
+    E hidden width, V vocabulary, F feed-forward width (absent where all layers are experts), D head width, H query
+    heads, G key/value heads, Q = H·D, K = G·D.
     """
     width, heads = config.need("hidden_size"), config.need("num_attention_heads")
     groups = config.integer("num_key_value_heads") or heads
     head = config.integer("head_dim") or width // heads
     sizes = {"E": width, "D": head, "H": heads, "G": groups, "Q": heads * head, "K": groups * head}
-    for symbol, name in (("F", "intermediate_size"), ("V", "vocab_size")):
-        value = config.integer(name)
-        if value is not None:
-            sizes[symbol] = value
+    sizes["V"] = config.need("vocab_size")
+    if "intermediate_size" in config:
+        sizes["F"] = config.need("intermediate_size")
     return sizes

@@ -148,6 +148,8 @@ def plan_tensors(checkpoint: Checkpoint, blueprint: Blueprint, outtype: Outtype)
     Raises:
         FormatError: Tensors are missing, misshapen, of the wrong kind or not used; the message lists them all.
     """
+    if "F" not in blueprint.sizes and any("F" in shape.split() for row in blueprint.rows for shape in row.shapes):
+        raise FormatError(f"{checkpoint.config.path}: intermediate_size is missing, expected a positive integer")
     known: dict[str, tuple[int, str, LazyTensor]] = {}  # normalised name -> position, original name, tensor
     for position, (name, tensor) in enumerate(checkpoint.tensors.items()):
         known[blueprint.rename(name)] = (position, name, tensor)

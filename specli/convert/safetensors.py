@@ -130,7 +130,7 @@ def _entry(path: Path, name: str, entry: Any, n_data: int) -> tuple[str, tuple[i
     if not isinstance(entry, dict):
         raise FormatError(f"{path}: tensor {name!r} has no description")
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-    if dtype not in NUMPY_TYPES:
+    if not isinstance(dtype, str) or dtype not in NUMPY_TYPES:
         raise FormatError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(NUMPY_TYPES)}")
     if not _counts(shape):
         raise FormatError(f"{path}: tensor {name!r} has shape {shape!r}, expected a list of sizes")

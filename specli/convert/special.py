@@ -25,7 +25,8 @@ _ID_KEYS = {
 
 _FLAGS = ("bos", "eos", "sep")
 
-Template = str | list[Any] | None
+JsonObject = Mapping[str, Any]
+Template = str | list[JsonObject] | None
 
 
 def optional_object(path: Path) -> dict[str, Any] | None:
@@ -56,10 +57,12 @@ class SpecialTokens:
         config = optional_object(directory / "tokenizer_config.json")
         texts = {kind: _content((config or {}).get(f"{kind}_token")) for kind in KINDS}
         if tokenizer is not None:
-            self._read_post_processor(tokenizer, texts, has_config=config is not None)
+            path = directory / "tokenizer.json"
+            self._read_post_processor(path, tokenizer, texts, has_config=config is not None)
         if config is not None:
             self.template = read_template(directory, config)
-            self._read_texts(directory, config, texts, (tokenizer or {}).get("added_tokens") or [])
+            path = directory / "tokenizer.json"
+            self._read_texts(config, texts, _objects(path, "added_tokens", (tokenizer or {}).get("added_tokens")))
         self._read_ids(directory)
 
     def add_to(self, keys: Keys) -> None:
@@ -81,7 +84,7 @@ class SpecialTokens:
             self.ids.setdefault(kind, token)
 
     def _read_post_processor(
-        self, tokenizer: Mapping[str, Any], texts: dict[str, str | None], *, has_config: bool
+        self, path: Path, tokenizer: Mapping[str, Any], texts: dict[str, str | None], *, has_config: bool
     ) -> None:
         if has_config:
             texts["bos"] = texts["bos"] or texts["cls"]
@@ -89,43 +92,43 @@ class SpecialTokens:
         processor = tokenizer.get("post_processor")
         if not isinstance(processor, dict):
             return
-        for part in processor.get("processors", [processor]):
+        for part in _objects(path, "processors", processor.get("processors", [processor])):
             kind = part.get("type")
             if kind == "ByteLevel":
                 self.flags.setdefault("bos", False)
                 self.flags.setdefault("eos", False)
             elif kind == "RobertaProcessing":
                 self.flags |= {"bos": True, "eos": True, "sep": True}
-                texts["cls"] = texts["cls"] or part.get("cls", [texts["bos"]])[0]
-                texts["sep"] = texts["sep"] or part.get("sep", [texts["eos"]])[0]
+                texts["cls"] = texts["cls"] or _first_text(part.get("cls")) or texts["bos"]
+                texts["sep"] = texts["sep"] or _first_text(part.get("sep")) or texts["eos"]
             elif kind == "TemplateProcessing":
-                self._read_processing_template(part, texts, has_config=has_config)
+                single, pair = (_objects(path, name, part.get(name)) for name in ("single", "pair"))
+                self._read_processing_template(single, pair, texts, has_config=has_config)
 
     def _read_processing_template(
-        self, part: Mapping[str, Any], texts: dict[str, str | None], *, has_config: bool
+        self, single: list[JsonObject], pair: list[JsonObject], texts: dict[str, str | None], *, has_config: bool
     ) -> None:
         """`single` such as [bos, A, eos] decides the bos and eos flags; `pair` decides whether sep stands between."""
-        single, pair = part.get("single", []), part.get("pair", [])
         first = last = None
         if len(single) > 1:
-            first, last = _special_id(single[0]), _special_id(single[-1])
+            first, last = _inner_id(single[0], "SpecialToken"), _inner_id(single[-1], "SpecialToken")
             if first:
                 self._leading_token(first, texts, has_config=has_config)
             if last:
                 self._trailing_token(last, texts, has_config=has_config)
         if not pair:
             return
-        starts = bool(first) and _special_id(pair[0]) == first
-        ends = bool(last) and _special_id(pair[-1]) == last
+        starts = bool(first) and _inner_id(pair[0], "SpecialToken") == first
+        ends = bool(last) and _inner_id(pair[-1], "SpecialToken") == last
         inner = pair[int(starts) : len(pair) - int(ends)]
-        sides = [item.get("Sequence", {}).get("id") for item in (inner[0], inner[-1])] if inner else []
-        between = inner[1:-1]
+        sides = [_inner_id(item, "Sequence") for item in (inner[0], inner[-1])] if inner else []
+        between = [_inner_id(item, "SpecialToken") for item in inner[1:-1]]
         if sides != ["A", "B"] or not between:
             return
         separators = (texts["sep"], texts["eos"])
-        add = _special_id(between[0]) in separators and _special_id(between[0]) is not None and not last
-        if len(between) == 2 and _special_id(between[1]) is not None:
-            add = add or _special_id(between[1]) in separators
+        add = between[0] in separators and between[0] is not None and not last
+        if len(between) == 2 and between[1] is not None:
+            add = add or between[1] in separators
         self.flags["sep"] = add
         if add and not texts["sep"] and has_config:
             texts["sep"] = texts["eos"]
@@ -149,14 +152,10 @@ class SpecialTokens:
             texts["eos"] = last
         self.flags["eos"] = True
 
-    def _read_texts(
-        self, directory: Path, config: Mapping[str, Any], texts: Mapping[str, str | None], added: list[Any]
-    ) -> None:
-        by_text: dict[Any, Any] = {}
+    def _read_texts(self, config: Mapping[str, Any], texts: Mapping[str, str | None], added: list[JsonObject]) -> None:
+        by_text: dict[str | None, Any] = {}
         for token in added:
-            if not isinstance(token, dict):
-                raise FormatError(f"{directory / 'tokenizer.json'}: added_tokens holds a {type(token).__name__}")
-            by_text.setdefault(token.get("content"), token.get("id"))
+            by_text.setdefault(_content(token), token.get("id"))
         for kind in self._kinds:
             flag = config.get(f"add_{kind}_token")
             if isinstance(flag, bool):
@@ -182,9 +181,29 @@ def _content(entry: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _special_id(item: Mapping[str, Any]) -> str | None:
-    value = item.get("SpecialToken", {}).get("id")
+def _objects(path: Path, name: str, value: Any) -> list[JsonObject]:
+    """A list of objects; an absent one is empty.
+
+    Raises:
+        FormatError: It is anything else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise FormatError(f"{path}: {name} is not a list of objects")
+    return value
+
+
+def _inner_id(item: JsonObject, kind: str) -> str | None:
+    """`id` of a template entry such as `{"SpecialToken": {"id": "</s>", "type_id": 0}}`, if it is of that kind."""
+    entry = item.get(kind)
+    value = entry.get("id") if isinstance(entry, dict) else None
     return value if isinstance(value, str) else None
+
+
+def _first_text(pair: Any) -> str | None:
+    """The text of a `[text, id]` pair."""
+    return pair[0] if isinstance(pair, list) and pair and isinstance(pair[0], str) else None
 
 
 def read_template(directory: Path, config: Mapping[str, Any]) -> Template:
@@ -199,7 +218,9 @@ def read_template(directory: Path, config: Mapping[str, Any]) -> Template:
             template += [{"name": path.stem, "template": _text(path)} for path in named]
     elif template is None and other.is_file():
         template = load_object(other).get("chat_template")
-    return template if isinstance(template, str | list) else None
+    if template is None or isinstance(template, str):
+        return template
+    return _objects(directory, "chat_template", template)
 
 
 def _text(path: Path) -> str:

@@ -10,6 +10,15 @@ from typing import Any
 from specli.errors import FormatError
 
 MAX_JSON_BYTES = 512 << 20
+MAX_FLOAT = 3.4e38  # numbers end up as float32
+
+_LIMITS = {
+    **dict.fromkeys(("num_hidden_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers"), 10_000),
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 100_000),
+    **dict.fromkeys(("vocab_size", "draft_vocab_size", "vocab_size_per_layer_input"), 10_000_000),
+    **dict.fromkeys(("hidden_size", "head_dim", "global_head_dim"), 1_000_000),
+}
+"""Largest values of what lists are made from: far above any model, small enough that a wrong one costs nothing."""
 
 
 def load_json(path: Path) -> Any:
@@ -32,6 +41,11 @@ def load_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FormatError(f"{path}: holds a JSON {type(value).__name__}, expected an object")
     return value
+
+
+def _short(value: Any) -> str:
+    """JSON of a value, cut after 80 characters."""
+    return json.dumps(value)[:80]
 
 
 class Values:
@@ -59,19 +73,22 @@ class Values:
             return None
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             name = next(name for name in names if name in self.items)
-            raise FormatError(f"{self.path}: {name} is {json.dumps(value)[:80]}, expected {expected}")
+            raise FormatError(f"{self.path}: {name} is {_short(value)}, expected {expected}")
         return value
 
     def integer(self, *names: str) -> int | None:
-        """A non-negative integer below 2^32, or None."""
+        """A non-negative integer below 2^32, for some names far below, or None."""
         value: int | None = self._typed(names, (int,), "an integer")
-        if value is not None and not 0 <= value < 2**32:
-            raise FormatError(f"{self.path}: {names[0]} is {value}, expected 0 to {2**32 - 1}")
+        most = _LIMITS.get(names[0], 2**32 - 1)
+        if value is not None and not 0 <= value <= most:
+            raise FormatError(f"{self.path}: {names[0]} is {_short(value)}, expected 0 to {most}")
         return value
 
     def number(self, *names: str) -> float | None:
-        """A number, or None."""
+        """A finite number, or None."""
         value: float | None = self._typed(names, (int, float), "a number")
+        if value is not None and not -MAX_FLOAT <= value <= MAX_FLOAT:
+            raise FormatError(f"{self.path}: {names[0]} is {_short(value)}, expected a finite number")
         return value
 
     def flag(self, *names: str) -> bool | None:
@@ -88,14 +105,14 @@ class Values:
         """A list of integers (negative ones allowed), or None."""
         value = self._typed(names, (list,), "a list of integers")
         if value is not None and not all(isinstance(v, int) and not isinstance(v, bool) for v in value):
-            raise FormatError(f"{self.path}: {names[0]} is {json.dumps(value)[:80]}, expected a list of integers")
+            raise FormatError(f"{self.path}: {names[0]} is {_short(value)}, expected a list of integers")
         return value  # type: ignore[no-any-return]
 
     def texts(self, *names: str) -> list[str] | None:
         """A list of strings, or None."""
         value = self._typed(names, (list,), "a list of strings")
         if value is not None and not all(isinstance(v, str) for v in value):
-            raise FormatError(f"{self.path}: {names[0]} is {json.dumps(value)[:80]}, expected a list of strings")
+            raise FormatError(f"{self.path}: {names[0]} is {_short(value)}, expected a list of strings")
         return value  # type: ignore[no-any-return]
 
     def section(self, name: str) -> Values:
