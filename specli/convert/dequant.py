@@ -19,6 +19,7 @@ from specli.errors import FormatError, UnsupportedError
 UNUSED_SUFFIXES = (".activation_scale", "_activation_scale", ".input_scale", ".k_scale", ".v_scale")
 """Scales of activations and caches, which weights-only files do not keep."""
 
+MAX_PACKED_BITS = 8
 SIMPLE_FORMATS = ("float-quantized", "int-quantized", "naive-quantized")
 
 
@@ -88,9 +89,11 @@ def _times(
 
     Worked example, weight [256, 384] with blocks [128, 128] has scales [2, 3]: element (130, 5) takes scale (1, 0).
     """
+    if block and (min(block) < 1 or len(block) > len(weight.shape)):
+        raise FormatError(f"{checkpoint.directory}: {name} has shape {list(weight.shape)}, its scale's blocks {block}")
     lead = len(weight.shape) - len(block) if block else 0
     sizes = [1] * lead + list(block or [])
-    expected = tuple(math.ceil(n / s) for n, s in zip(weight.shape, sizes, strict=False)) if block else None
+    expected = tuple(math.ceil(n / s) for n, s in zip(weight.shape, sizes, strict=True)) if block else None
     per_row = (weight.shape[0], *([1] * (len(scale.shape) - 1)))
     if scale.shape not in (expected, (1,), per_row):
         raise FormatError(
@@ -118,7 +121,15 @@ def _times(
 
 
 def _packed(checkpoint: Checkpoint, n_bits: int, group_size: int) -> dict[str, LazyTensor]:
-    """Integers packed into int32 along the input axis, with one scale per group and optional zero points."""
+    """Integers packed into int32 along the input axis, with one scale per group and optional zero points.
+
+    Raises:
+        UnsupportedError: Wider integers than bytes.
+        FormatError: A part is missing or does not fit.
+    """
+    if n_bits > MAX_PACKED_BITS:
+        path = checkpoint.config.path
+        raise UnsupportedError(f"{path}: num_bits is {n_bits}, pack-quantized is handled up to {MAX_PACKED_BITS}")
     tensors = dict(checkpoint.tensors)
     done: dict[str, LazyTensor] = {}
     for name in checkpoint.tensors:
@@ -142,11 +153,25 @@ def _unpacked(
     n_bits: int,
     group_size: int,
 ) -> LazyTensor:
+    """One weight from its packed codes.
+
+    Worked example, 4 bits: the word 0x76543210 holds the codes 0, 1, … 7; code c stands for (c - 8) · scale, or
+    (c - z) · scale where z is the zero point of its row and group.
+    """
     packed, scale = parts["packed"], parts["scale"]
+    if parts["shape"].shape != (2,):
+        raise FormatError(f"{checkpoint.directory}: {name}_shape holds {parts['shape'].n_elements} numbers, expected 2")
     rows, columns = (int(n) for n in parts["shape"].all())
-    n_groups = math.ceil(columns / group_size)
-    if packed.shape[0] != rows or scale.shape != (rows, n_groups):
-        raise FormatError(f"{checkpoint.directory}: {name} {[rows, columns]} has scales {list(scale.shape)}")
+    n_groups, per_word = math.ceil(columns / group_size), 32 // n_bits
+    expected = {"packed": (rows, math.ceil(columns / per_word)), "scale": (rows, n_groups)}
+    found = {"packed": packed.shape, "scale": scale.shape}
+    if zero_point is not None:
+        expected["zero_point"], found["zero_point"] = (math.ceil(rows / per_word), n_groups), zero_point.shape
+    for part, shape in expected.items():
+        if found[part] != shape:
+            raise FormatError(
+                f"{checkpoint.directory}: {name}_{part} has shape {list(found[part])}, expected {list(shape)}"
+            )
     shifts = np.arange(0, 32 - (n_bits - 1), n_bits, dtype=np.int32)
     mask = (1 << n_bits) - 1
     points: Array | None = None
