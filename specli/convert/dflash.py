@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 from specli.convert.changes import Change, keep, unpair_heads
 from specli.convert.draft_vocabulary import absolute_ids, draft_vocabulary_size
@@ -19,7 +20,7 @@ from specli.convert.rope import override_rope, say_rope
 from specli.convert.taps import choose, default_block
 from specli.convert.target import Target
 from specli.convert.values import Values
-from specli.errors import FormatError, IncompatibleError
+from specli.errors import FormatError, IncompatibleError, UnsupportedError
 
 DEFAULT_BLOCK_SIZE = 16
 LEFT_OUT = {
@@ -84,6 +85,7 @@ def draft_config(job: Job) -> Values:
 def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
     """Any DFlash head; DSpark builds on it."""
     target = job.need_target(layout)
+    check_no_mask_embedding(job.checkpoint.directory)
     job.config = draft_config(job)
     config = job.config
     nested = config.section("dflash_config")
@@ -137,6 +139,20 @@ def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
         rename=rename,
         left_out=left_out,
     )
+
+
+def check_no_mask_embedding(directory: Path) -> None:
+    """Refuses a separately stored embedding of the mask token: it would have to go into a copy of the target's table.
+
+    Raises:
+        UnsupportedError: There is one; without it the drafter would read the target's embedding and draft badly.
+    """
+    path = directory / "mask_embedding.pt"
+    if path.exists():
+        raise UnsupportedError(
+            f"{path}: a separate mask embedding is not handled",
+            hint="write it into row mask_token_id of embed_tokens.weight in the checkpoint",
+        )
 
 
 def check_width(job: Job, target: Target, width: int) -> None:

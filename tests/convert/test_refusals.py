@@ -491,3 +491,12 @@ def test_dflash_checkpoint_without_body_is_refused(tmp_path: Path) -> None:
     write_checkpoint(source, config, random_tensors(shapes))
     message = refused(source, target=folder(tmp_path, "qwen3"))
     assert message.count("missing layers.") == 22
+
+
+def test_separate_mask_embedding(tmp_path: Path) -> None:
+    source = folder(tmp_path, "dflash-zlab")
+    (source / "mask_embedding.pt").write_bytes(b"")
+    assert refused(source, target=folder(tmp_path, "qwen3")) == (
+        "dflash-zlab/mask_embedding.pt: a separate mask embedding is not handled | "
+        "write it into row mask_token_id of embed_tokens.weight in the checkpoint"
+    )
