@@ -34,7 +34,10 @@ def test_zoo_checkpoint_equals_upstream(
     assert differences(path, json.loads(golden.read_text())) == []
 
 
-@pytest.mark.parametrize("case", GOLDEN["sha256"])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case.endswith("-q8_0") else ()) for case in GOLDEN["sha256"]],
+)  # the zoo shows q8_0 as well
 def test_trained_drafter_equals_upstream_byte_for_byte(shared: Path, tmp_path: Path, case: str) -> None:
     name, outtype = case.rsplit("-", 1)
     drafters = shared / "drafters"
