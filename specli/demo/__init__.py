@@ -11,8 +11,6 @@ from pathlib import Path
 from specli.errors import UnsupportedError
 
 DATA = Path(__file__).parent / "data"
-NAME = "demo"
-"""What `-m` and `-md` call them."""
 LICENCE = "MIT; trained on text under the PSF licence"
 
 
@@ -22,16 +20,21 @@ class DemoModel:
 
     Attributes:
         file: Name in `DATA`.
-        spec_type: `--spec-type` it serves as drafter, or None for the target.
+        name: What `-m` calls the file of a target, or `-md` the file of a drafter.
+        spec_type: `--spec-type` it drafts for; None for a mere target. A target with one drafts for itself (MTP).
+        is_target: Whether it is given with `-m`.
         summary: What it is.
         n_params: Weights in the file.
-        n_max: Longest draft it was trained for, tokens; 0 for the target.
-        acceptance: Mean acceptance length, the bonus token included: greedy, n_max, 12 held-out prompts of each of six
-            kinds, up to 160 tokens, on this file with `python -m specli.demo.train report`. 1 for the target.
+        n_max: Draft length it was trained for, tokens; 0 without `spec_type`.
+        acceptance: Mean acceptance length, the bonus token included: greedy, `n_max`, prompts.jsonl (held-out prompts
+            of seven kinds), up to 160 tokens, this file; 1 without `spec_type`.
+        licence: Of the weights.
     """
 
     file: str
+    name: str
     spec_type: str | None
+    is_target: bool
     summary: str
     n_params: int
     n_max: int = 0
@@ -50,28 +53,32 @@ class DemoModel:
 
 
 MODELS = (
-    DemoModel("target.gguf", None, "target: Qwen3, 8 layers, 4096 tokens, chat template", 0),
-    DemoModel("simple.gguf", "draft-simple", "Qwen3, 2 layers, same tokens", 0, n_max=4),
-    DemoModel("eagle3.gguf", "draft-eagle3", "EAGLE-3, draft vocabulary 2048, taps 2, 5, 7", 0, n_max=4),
-    DemoModel("dflash.gguf", "draft-dflash", "DFlash, 2 layers, block 8, taps 2, 5, 7", 0, n_max=7),
-    DemoModel("dspark.gguf", "draft-dspark", "DSpark, 2 layers, block 7, confidence head", 0, n_max=7),
+    DemoModel("target.gguf", "demo", None, True, "Qwen3, 8 layers, 4096 tokens, chat template", 0),
+    DemoModel("simple.gguf", "demo", "draft-simple", False, "Qwen3, 2 layers, same tokens", 0, 4),
+    DemoModel("eagle3.gguf", "demo", "draft-eagle3", False, "EAGLE-3, 2048 draft tokens, layers 2, 5, 7", 0, 4),
+    DemoModel("dflash.gguf", "demo", "draft-dflash", False, "DFlash, 2 layers, block 8, layers 2, 5, 7", 0, 7),
+    DemoModel("dspark.gguf", "demo", "draft-dspark", False, "DSpark, 2 layers, block 7, confidence head", 0, 7),
+    DemoModel("mtp.gguf", "demo-mtp", "draft-mtp", True, "the demo target as GLM-4.5, with an MTP block", 0, 3),
 )
 
 
 def resolve(name: str, spec_type: str | None = None) -> Path:
-    """The shipped file for `-m demo` (no type) or `-md demo` (the type that drafts).
+    """The shipped file for `-m demo` (without a type) or `-md demo` (with the type that drafts).
 
     Args:
-        name: What was given as model; only `NAME` is known.
-        spec_type: One drafter type.
+        name: What was given as model.
+        spec_type: One drafter type, for `-md`.
 
     Raises:
-        UnsupportedError: Nothing ships under that name or for that type.
+        UnsupportedError: Nothing ships under that name, or for that type.
     """
-    if name != NAME:
-        raise UnsupportedError(f"{name}: no shipped model, expected {NAME}")
-    for model in MODELS:
-        if model.spec_type == spec_type:
+    candidates = [model for model in MODELS if model.is_target is (spec_type is None)]
+    named = [model for model in candidates if model.name == name]
+    if not named:
+        known = ", ".join(dict.fromkeys(model.name for model in candidates))
+        raise UnsupportedError(f"{name}: no shipped model, expected one of {known}")
+    for model in named:
+        if spec_type in (None, model.spec_type):
             return model.path
-    known = ", ".join(model.spec_type for model in MODELS if model.spec_type)
-    raise UnsupportedError(f"{NAME}: no drafter for {spec_type}, expected one of {known}")
+    known = ", ".join(str(model.spec_type) for model in named)
+    raise UnsupportedError(f"{name}: no shipped drafter for {spec_type}, expected one of {known}")

@@ -6,6 +6,7 @@ Every stage leaves its files in the work folder and goes on where it was interru
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,13 +27,14 @@ Network = TypeVar("Network", bound=nn.Module)
 
 N_KEPT = 2048
 """Draft vocabulary of EAGLE-3."""
-BATCH_TOKENS = 2048
+GROUP_TOKENS, N_GROUPS = 512, 4
+"""Tokens of a group of answers of about one length, mostly of one kind, and groups that one step takes the mean of."""
 RECIPES = {
-    "simple": Recipe(n_steps=600, warm_up=20),
-    "eagle3": Recipe(n_steps=450, matrix_rate=0.01, rate=1e-3, warm_up=20),
-    "mtp": Recipe(n_steps=350, matrix_rate=0.01, rate=1e-3, warm_up=20),
-    "dflash": Recipe(n_steps=700, matrix_rate=0.01, rate=1e-3, warm_up=20),
-    "dspark": Recipe(n_steps=500, matrix_rate=0.01, rate=2e-3, warm_up=20),
+    "simple": Recipe(n_steps=450, warm_up=20),
+    "eagle3": Recipe(n_steps=320, matrix_rate=0.02, rate=2e-3, warm_up=20),
+    "mtp": Recipe(n_steps=130, matrix_rate=0.02, rate=2e-3, warm_up=20),
+    "dflash": Recipe(n_steps=350, matrix_rate=0.01, rate=1e-3, warm_up=20),
+    "dspark": Recipe(n_steps=150, matrix_rate=0.01, rate=2e-3, warm_up=20),
 }
 N_PRETRAINING = 250
 """Steps of draft-simple on the corpus before it sees the answers."""
@@ -82,8 +84,7 @@ def make_tokenizer(work: Work) -> None:
 
 def make_target(work: Work) -> None:
     """Trains the target."""
-    (work.folder / "target").mkdir(exist_ok=True)
-    target.train(work.tokenizer(), work.folder / "target")
+    target.train(work.tokenizer(), work.folder)
 
 
 def make_answers(work: Work) -> None:
@@ -100,16 +101,23 @@ def make_answers(work: Work) -> None:
 def train_drafter(
     work: Work, name: str, network: nn.Module, base: Qwen3, loss: Callable[[Batch], tuple[Tensor, dict[str, float]]]
 ) -> None:
-    """Trains a drafter on batches of answers."""
-    stream = answers.batches(base, work.answers("answers"), BATCH_TOKENS, seed=7)
-    fit(network, lambda _: loss(next(stream)), RECIPES[name], work.folder / name)
+    """Trains a drafter on the answers."""
+    stream = answers.batches(base, work.answers("answers"), GROUP_TOKENS, seed=7)
+
+    def mean(_: int) -> tuple[Tensor, dict[str, float]]:
+        values, figures = zip(*(loss(next(stream)) for _ in range(N_GROUPS)), strict=True)
+        names = figures[0]
+        return torch.stack(values).mean(), {name: sum(f[name] for f in figures) / N_GROUPS for name in names}
+
+    fit(network, mean, RECIPES[name], work.folder / name)
 
 
 def make_simple(work: Work) -> None:
     """Trains draft-simple, first on the corpus, then on the answers."""
     torch.manual_seed(11)
     base, network = work.target(), Qwen3(simple.SHAPE)
-    rows = target.corpus_rows(work.tokenizer(), work.folder / "target").flip(0)
+    phase = target.PHASES[-1]
+    rows = target.corpus_rows(work.tokenizer(), work.folder / phase.name, phase)
 
     def corpus_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         return target.language_loss(network, rows[step * 4 : step * 4 + 4].long().view(-1, target.SHORT)), {}
@@ -168,6 +176,15 @@ def make_report(work: Work) -> None:
             say(f"draft-{name}", partial(block.draft_batch, body))
 
 
+def make_prompts(work: Work) -> None:
+    """Writes the held-out prompts as `prompts.jsonl`, for `specli generate --prompts`."""
+    tokenizer, lines = work.tokenizer(), []
+    for answer in work.answers("held_out"):
+        text = tokenizer.decode(answer.tokens[: answer.n_prompt], skip_special_tokens=False)
+        lines.append(json.dumps({"id": answer.kind, "prompt": text}))
+    (work.folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def make_files(work: Work) -> None:
     """Writes Hugging Face directories under `hf` and GGUF files under `gguf`."""
     base, tokenizer = work.target(), work.tokenizer()
@@ -208,6 +225,7 @@ STAGES: dict[str, Callable[[Work], None]] = {
     "dspark": lambda work: make_block(work, "dspark"),
     "mtp": make_mtp,
     "report": make_report,
+    "prompts": make_prompts,
     "files": make_files,
 }
 

@@ -21,7 +21,7 @@ from specli.demo.train.network import Cache, Qwen3
 from specli.demo.train.texts import GENERATORS, draw
 from specli.demo.train.vocabulary import special_id
 
-N_EXCHANGES, N_LIBRARY = 2200, 500
+N_EXCHANGES, N_LIBRARY = 1600, 300
 """Prompts of the generated kinds, and beginnings of library text."""
 N_HELD_OUT = 12
 """Held-out prompts of each kind."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from specli.convert import ConvertConfig, convert
 from specli.demo.train.answers import TAPS
 from specli.demo.train.block import MARKOV_RANK, N_LAYERS, BlockDrafter
-from specli.demo.train.eagle3 import Eagle3
+from specli.demo.train.eagle3 import FEATURE_SCALE, Eagle3
 from specli.demo.train.mtp import EXPERT_INNER, N_EXPERTS, Mtp
 from specli.demo.train.network import EPS, ROPE_BASE, Qwen3, Shape
 
@@ -122,7 +122,7 @@ def eagle3(network: Eagle3, shape: Shape, folder: Path) -> None:
     }
     is_kept = torch.zeros(shape.n_tokens, dtype=torch.bool).index_fill_(0, kept, True)
     maps = {"d2t": kept - torch.arange(len(kept)), "t2d": is_kept}
-    write(folder, config, {**network.state_dict(), **maps})
+    write(folder, config, {**network.state_dict(), "fc.weight": network.fc.weight * FEATURE_SCALE, **maps})
 
 
 def block(network: BlockDrafter, shape: Shape, folder: Path) -> None:

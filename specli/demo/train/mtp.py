@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from specli.demo.train.answers import Batch
 from specli.demo.train.eagle3 import STEP_WEIGHT, shifted, unrolled_attention
-from specli.demo.train.network import Attention, FeedForward, Layer, Norm, Qwen3, linear
+from specli.demo.train.network import Attention, FeedForward, Norm, Qwen3, linear
 
 N_STEPS = 3
 N_EXPERTS, EXPERT_INNER = 4, 96
-"""Routed experts, one of which each token gets; the shared one takes the place of the target's feed-forward."""
+"""Routed experts, one of which each token gets; the shared one is as wide as the target's feed-forward."""
 
 
 class Experts(nn.Module):
@@ -40,7 +40,7 @@ class Experts(nn.Module):
 
 
 class Mtp(nn.Module):
-    """The block, started from the target's last layer."""
+    """The block; its last norm starts as the target's."""
 
     def __init__(self, target: Qwen3) -> None:
         super().__init__()
@@ -52,13 +52,8 @@ class Mtp(nn.Module):
         self.self_attn = Attention(shape)
         self.mlp = Experts(shape.width, shape.inner)
         self.shared_head = nn.ModuleDict({"norm": Norm(shape.width)})
-        last = target.layers[-1]
-        assert isinstance(last, Layer)
         with torch.no_grad():
             self.eh_proj.weight[:, shape.width :] += torch.eye(shape.width)
-            for name in ("input_layernorm", "post_attention_layernorm", "self_attn"):
-                getattr(self, name).load_state_dict(getattr(last, name).state_dict())
-            self.mlp.shared_experts.load_state_dict(last.mlp.state_dict())
             self.shared_head["norm"].load_state_dict(target.norm.state_dict())
 
     def steps(self, tokens: Tensor, hidden: Tensor, later: Tensor | None, n_steps: int) -> list[Tensor]:

@@ -31,9 +31,29 @@ Exchange = tuple[str, str]
 """A question and its answer."""
 
 
+def invented_name(rng: random.Random) -> str:
+    """A name nobody has, such as "Tavilo": it can only be copied, never guessed."""
+    syllables = (rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(rng.randint(2, 3)))
+    return "".join(syllables).capitalize()
+
+
+def names(rng: random.Random, n: int) -> list[str]:
+    """Different first names, every other one invented."""
+    return [invented_name(rng) if rng.random() < 0.5 else name for name in rng.sample(NAMES, n)]
+
+
+def repetition(rng: random.Random) -> Exchange:
+    """Some words to say again, as they are or spelt in capitals."""
+    words = [rng.choice((invented_name(rng).lower(), rng.choice(THINGS + CREATURES))) for _ in range(rng.randint(3, 9))]
+    text = " ".join(words)
+    return rng.choice(
+        ((f"Repeat the words: {text}.", f"{text}."), (f"Write the words as a list: {text}.", "- " + "\n- ".join(words)))
+    )
+
+
 def arithmetic(rng: random.Random) -> Exchange:
     """A sum, a product, a count or a multiplication table."""
-    a, b, n = rng.randint(2, 60), rng.randint(2, 40), rng.randint(2, 9)
+    a, b, n = rng.randint(2, 20), rng.randint(2, 20), rng.randint(2, 9)
     step = rng.choice((1, 1, 2, 3, 5, 10))
     numbers = [a + step * k for k in range(rng.randint(5, 12))]
     by = "" if step == 1 else f" in steps of {step}"
@@ -53,7 +73,7 @@ def arithmetic(rng: random.Random) -> Exchange:
 
 def record(rng: random.Random) -> Exchange:
     """A JSON object that holds what the question says."""
-    name, surname, place = rng.choice(NAMES), rng.choice(SURNAMES), rng.choice(sorted(CAPITALS.values()))
+    (name,), surname, place = names(rng, 1), rng.choice(SURNAMES), rng.choice(sorted(CAPITALS.values()))
     age, price, count = rng.randint(18, 80), rng.randint(1, 99), rng.randint(1, 200)
     thing, job = rng.choice(THINGS), rng.choice(JOBS)
     flag = rng.choice((True, False))
@@ -75,7 +95,7 @@ def record(rng: random.Random) -> Exchange:
                 f"Write a JSON list of three people from {place}.",
                 [
                     {"id": k + 1, "name": who, "city": place, "age": rng.randint(18, 80)}
-                    for k, who in enumerate(rng.sample(NAMES, 3))
+                    for k, who in enumerate(names(rng, 3))
                 ],
             ),
             (
@@ -93,7 +113,7 @@ def record(rng: random.Random) -> Exchange:
 
 def story(rng: random.Random) -> Exchange:
     """A short story: a hero finds, loses or wants something, and a friend helps."""
-    name, friend = rng.sample(NAMES, 2)
+    name, friend = names(rng, 2)
     words = {
         "name": name,
         "friend": friend,
@@ -123,7 +143,7 @@ def fact(rng: random.Random) -> Exchange:
     days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     day = rng.randrange(7)
     article = "an" if term[0] in "aeiou" else "a"
-    spelt = rng.choice(NAMES + THINGS)
+    spelt = rng.choice(names(rng, 1) + THINGS)
     return rng.choice(
         (
             (
@@ -163,10 +183,11 @@ GENERATORS: dict[str, Callable[[random.Random], Exchange]] = {
     "story": story,
     "question": fact,
     "code": function,
+    "repeat": repetition,
 }
 """Kind of text to its generator; the kinds of the held-out prompts as well."""
 
-WEIGHTS = {"arithmetic": 3, "json": 3, "story": 4, "question": 3, "code": 3}
+WEIGHTS = {"arithmetic": 3, "json": 4, "story": 5, "question": 3, "code": 2, "repeat": 4}
 """How often each kind is drawn."""
 
 
