@@ -11,18 +11,20 @@
 #include <stdint.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline, unused))
 #define LANES 16
 
-/* Small loops over rows become straight code, so that their accumulators stay in registers. Portable C has no such registers to fill. */
+/* Small loops over rows become straight code, so that their accumulators stay in registers. Portable C has no such registers to fill, and
+ * sanitizers (NO_UNROLLING) take minutes to compile straight code. */
 #define PRAGMA(text) _Pragma(#text)
-#if defined(SIMD_AVX512) || defined(SIMD_AVX2) || defined(SIMD_NEON)
+#if (defined(SIMD_AVX512) || defined(SIMD_AVX2) || defined(SIMD_NEON)) && !defined(NO_UNROLLING)
 #define UNROLLED 1
 #define UNROLL(n) PRAGMA(GCC unroll n)
 #else
 #define UNROLLED 0
 #define UNROLL(n) PRAGMA(GCC unroll 1)
 #endif
+/* Kernels are specialised by being inlined with a constant type. */
+#define INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(SIMD_AVX512)
 
