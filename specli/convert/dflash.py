@@ -193,7 +193,7 @@ def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_
         value = nested.number(name)
         return value if value is not None else config.number(name)
 
-    partial = rope_block(config).number("partial_rotary_factor")
+    partial = rope_block(config).fraction("partial_rotary_factor")
     if partial is not None:
         keys.add("dflash.rope.dimension_count", "u32", int(head_width * partial))
     keys.add("dflash.attention.value_scale", "f32", nested.number("attention_value_scale"))

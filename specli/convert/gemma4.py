@@ -123,7 +123,7 @@ def rope_factors(config: Values, width: int) -> dict[str, LazyTensor]:
         raise UnsupportedError(
             f"{config.path}: full-attention rope type is {full.text('rope_type')!r}, expected 'proportional'"
         )
-    share = full.number("partial_rotary_factor")
+    share = full.fraction("partial_rotary_factor")
     if share is None:
         raise FormatError(f"{config.path}: full-attention rope has no partial_rotary_factor")
     return {"rope_freqs.weight": proportional_rope_factors(width, share)}
@@ -206,7 +206,7 @@ def _plan(job: Job, arch: str, layout: str) -> Blueprint:
         keys.add(f"{arch}.feed_forward_length", "[i32]", widths)
     if groups is not None:
         keys.add(f"{arch}.attention.head_count_kv", "[i32]", [sizes["G"] if s else groups for s in sliding])
-    share = rope_block(config).number("partial_rotary_factor")
+    share = rope_block(config).fraction("partial_rotary_factor")
     keys.add(f"{arch}.rope.dimension_count", "u32", head)
     keys.add(f"{arch}.rope.dimension_count_swa", "u32", int(sizes["D"] * (1.0 if share is None else share)))
     directory = job.checkpoint.directory

@@ -108,7 +108,7 @@ def plan_gemma4_dspark(job: Job) -> Blueprint:
 def _rope_factors(config: Values, rope: Mapping[str, Any], head: int) -> dict[str, LazyTensor]:
     if rope.get("rope_type") != "proportional":
         return {}
-    share = Values(config.path, rope).number("partial_rotary_factor")
+    share = Values(config.path, rope).fraction("partial_rotary_factor")
     share = 0.25 if share is None else share
     if not 0 < share <= 1 or head * share != 2 * int(head * share / 2):
         raise FormatError(f"{config.path}: partial_rotary_factor {share} of {head} is not a positive even width")

@@ -74,7 +74,7 @@ def plan_glm4_moe(job: Job) -> Blueprint:
     without = job.request.mtp == "without"
 
     keys = shared_keys("glm4moe", config, job.outtype, n_trunk + (0 if without else n_mtp))
-    partial = rope_block(config).number("partial_rotary_factor")
+    partial = rope_block(config).fraction("partial_rotary_factor")
     keys.add("glm4moe.rope.dimension_count", "u32", int(sizes["D"] * (0.5 if partial is None else partial)))
     keys.add("glm4moe.expert_count", "u32", n_experts)
     keys.add("glm4moe.expert_feed_forward_length", "u32", inner)

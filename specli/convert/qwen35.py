@@ -153,7 +153,7 @@ def _plan(job: Job, architecture: str, layout: str, feed_forward: tuple[Row, ...
     recurrent = [kind == "linear_attention" for kind in types] + [False] * n_written
     keys.add(f"{architecture}.attention.recurrent_layers", "[bool]", recurrent)
     keys.add(f"{architecture}.full_attention_interval", "u32", interval)
-    share = rope_block(config).number("partial_rotary_factor")
+    share = rope_block(config).fraction("partial_rotary_factor")
     n_rotary = int(sizes["D"] * (DEFAULT_ROTARY_SHARE if share is None else share))
     keys.add(f"{architecture}.rope.dimension_count", "u32", n_rotary)
     if f"{architecture}.rope.dimension_sections" not in keys:

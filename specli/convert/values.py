@@ -91,6 +91,13 @@ class Values:
             raise FormatError(f"{self.path}: {names[0]} is {_short(value)}, expected a finite number")
         return value
 
+    def fraction(self, name: str) -> float | None:
+        """A number from 0 to 1, or None."""
+        value = self.number(name)
+        if value is not None and not 0 <= value <= 1:
+            raise FormatError(f"{self.path}: {name} is {_short(value)}, expected 0 to 1")
+        return value
+
     def flag(self, *names: str) -> bool | None:
         """A boolean, or None."""
         value: bool | None = self._typed(names, (bool,), "true or false")
