@@ -2,14 +2,20 @@
 
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Runs the command line and exits with its code."""
-    from specli.cli import main as cli_main
-    from specli.cli.streams import prepare_streams
+    try:
+        from specli.cli import main as cli_main
+        from specli.cli.streams import prepare_streams
 
-    prepare_streams()
-    sys.exit(cli_main())
+        prepare_streams()
+        code = cli_main()
+    except KeyboardInterrupt:  # while modules are read
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 if __name__ == "__main__":
