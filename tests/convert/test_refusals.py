@@ -179,7 +179,12 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ...}, f"qwen3/config.json: unknown architecture none | {KNOWN}"),
     ({"hidden_size": "64"}, 'qwen3/config.json: hidden_size is "64", expected an integer'),
     ({"num_hidden_layers": ...}, "qwen3/config.json: num_hidden_layers is missing, expected a positive integer"),
+    ({"num_hidden_layers": 2**31}, "qwen3/config.json: num_hidden_layers is 2147483648, expected 0 to 10000"),
+    ({"vocab_size": None}, "qwen3/config.json: vocab_size is missing, expected a positive integer"),
+    ({"vocab_size": 2**31}, "qwen3/config.json: vocab_size is 2147483648, expected 0 to 10000000"),
+    ({"intermediate_size": None}, "qwen3/config.json: intermediate_size is missing, expected a positive integer"),
     ({"rope_theta": [1]}, "qwen3/config.json: rope_theta is [1], expected a number"),
+    ({"rope_theta": float("nan")}, "qwen3/config.json: rope_theta is NaN, expected a finite number"),
     (
         {"quantization_config": {"quant_method": "gptq"}},
         "qwen3/config.json: quant_method 'gptq' is not handled, only fp8, compressed-tensors, mxfp4",
@@ -491,6 +496,16 @@ def test_dflash_checkpoint_without_body_is_refused(tmp_path: Path) -> None:
     write_checkpoint(source, config, random_tensors(shapes))
     message = refused(source, target=folder(tmp_path, "qwen3"))
     assert message.count("missing layers.") == 22
+
+
+@pytest.mark.parametrize("share", [-1, 2**31])
+def test_rotary_share_beyond_one(tmp_path: Path, share: int) -> None:
+    """2**31 of a head of 16 would be a table of 17 thousand million factors."""
+    source = folder(tmp_path, "gemma4")
+    config = json.loads((source / "config.json").read_text())
+    config["text_config"]["rope_parameters"]["full_attention"]["partial_rotary_factor"] = share
+    write_json(source / "config.json", config)
+    assert refused(source) == f"gemma4/config.json: partial_rotary_factor is {share}, expected 0 to 1"
 
 
 def test_separate_mask_embedding(tmp_path: Path) -> None:
