@@ -134,6 +134,7 @@ def tiny_mtp(
     *,
     seed: int = 0,
     quant: str = "f32",
+    vocab: str = "bpe",
     n_layer: int = 2,
     n_heads: int = 1,
     heads_only: bool = False,
@@ -150,6 +151,7 @@ def tiny_mtp(
         architecture: A key of `ARCHITECTURES`.
         seed: The trunk is that of `tiny_gguf` with this seed.
         quant: Type of every matrix.
+        vocab: A key of `VOCABS`.
         n_layer: Layers of the trunk.
         n_heads: MTP blocks.
         heads_only: Leaves the trunk out.
@@ -162,7 +164,7 @@ def tiny_mtp(
     """
     assert not (follows_target and (tied or own_ends)), "the head has to say what the target does"
     rng = np.random.default_rng(seed + 2000)
-    width, words = 64, VOCABS["bpe"]()
+    width, words = 64, VOCABS[vocab]()
     sizes = Sizes(n_layer, width, 4, 2, 16, 128, words.size)
     family = ARCHITECTURES[architecture]
 
@@ -200,6 +202,7 @@ def tiny_mtp(
         architecture,
         seed=seed,
         quant=quant,
+        vocab=vocab,
         n_layer=n_layer,
         tied=tied,
         metadata={f"{architecture}.{name}": ("u32", value) for name, value in counts.items()},

@@ -1,4 +1,4 @@
-"""Small vocabularies, learnt on a few sentences when asked for: byte-level BPE and SentencePiece."""
+"""Small vocabularies: byte-level BPE and SentencePiece, learnt on a few sentences when asked for, and twelve tokens."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -120,4 +120,25 @@ def spm_vocab() -> Vocab:
     )
 
 
-VOCABS = {"bpe": bpe_vocab, "spm": spm_vocab}
+def letters_vocab() -> Vocab:
+    """The letters a to k, then <|im_end|> (bos and eos): few enough tokens to count how often each follows each."""
+    tokens = [*"abcdefghijk", "<|im_end|>"]
+    end = len(tokens) - 1
+    return Vocab(
+        len(tokens),
+        (end,),
+        {
+            "tokenizer.ggml.model": ("str", "gpt2"),
+            "tokenizer.ggml.pre": ("str", "gpt-2"),
+            "tokenizer.ggml.tokens": ("[str]", tokens),
+            "tokenizer.ggml.token_type": ("[i32]", [_NORMAL] * end + [_CONTROL]),
+            "tokenizer.ggml.merges": ("[str]", []),
+            "tokenizer.ggml.bos_token_id": ("u32", end),
+            "tokenizer.ggml.eos_token_id": ("u32", end),
+            "tokenizer.ggml.add_bos_token": ("bool", False),
+            "tokenizer.chat_template": ("str", _CHAT_TEMPLATE),
+        },
+    )
+
+
+VOCABS = {"bpe": bpe_vocab, "spm": spm_vocab, "letters": letters_vocab}
