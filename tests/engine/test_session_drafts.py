@@ -27,7 +27,12 @@ KERNELS = executors()[-1]
 BEST = replace(GREEDY, ignore_eos=True)
 SAMPLED = SamplingConfig(temperature=0.8, seed=5, ignore_eos=True)
 STORY = "the quick brown fox jumps over the lazy dog and then the other dog runs after the fox . "
-PAIRS = [(name, family) for name in NETWORK_TYPES for family in ("gemma3", "qwen35")] + [("draft-mtp", "gemma4")]
+PAIRS = [  # type, family, whether drafts follow the target: accepted in part, or sensitive to all that was read
+    *((name, family, follows) for name in NETWORK_TYPES for family, follows in (("gemma3", False), ("qwen35", True))),
+    ("draft-eagle3", "gemma3", True),
+    ("draft-mtp", "gemma3", True),
+    ("draft-mtp", "gemma4", False),
+]
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +74,15 @@ def rounds_of(generation: Generation) -> list[Any]:
 
 
 @pytest.mark.parametrize("sampling", [BEST, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize(("name", "family"), PAIRS)
+@pytest.mark.parametrize(("name", "family", "follows"), PAIRS)
 def test_every_turn_drafts_as_a_fresh_process_does(
-    folder: Path, name: str, family: str, sampling: SamplingConfig
+    folder: Path, name: str, family: str, follows: bool, sampling: SamplingConfig
 ) -> None:
     """Prompts longer than a batch and than sliding windows, a turn that was cut short, and the end of the context.
 
     reports.md D1, D13, M4. The fresh process reads the whole conversation in one batch.
     """
-    target, draft = tiny_pair(folder, name, family)
+    target, draft = tiny_pair(folder, name, family, follows=follows)
     spec = speculation([name], 4, probabilistic=True)
     request = request_for(sampling)
     turns = [
