@@ -33,7 +33,7 @@ RECIPES = {
     "simple": Recipe(n_steps=450, warm_up=20),
     "eagle3": Recipe(n_steps=320, matrix_rate=0.02, rate=2e-3, warm_up=20),
     "mtp": Recipe(n_steps=130, matrix_rate=0.02, rate=2e-3, warm_up=20),
-    "dflash": Recipe(n_steps=350, matrix_rate=0.01, rate=1e-3, warm_up=20),
+    "dflash": Recipe(n_steps=440, matrix_rate=0.01, rate=1e-3, warm_up=20),
     "dspark": Recipe(n_steps=150, matrix_rate=0.01, rate=2e-3, warm_up=20),
 }
 N_PRETRAINING = 250
