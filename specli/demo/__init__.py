@@ -27,8 +27,8 @@ class DemoModel:
         n_params: Weights in the file.
         n_max: Draft length that suits it, tokens; 0 without `spec_type`.
         acceptance: Mean acceptance length, the bonus token included: greedy, `n_max`, prompts.jsonl (82 held-out
-            prompts of seven kinds), up to 160 tokens, q8_0 files, CPU executor, `python -m specli.demo.train.measure`; 1
-            without `spec_type`.
+            prompts of seven kinds), up to 160 tokens, q8_0 files, CPU executor; measured by
+            `python -m specli.demo.train.measure`. 1 without `spec_type`.
         licence: Of the weights.
     """
 
