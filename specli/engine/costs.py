@@ -23,8 +23,8 @@ _HALVINGS = 40
 def verification_costs(engine: Engine, rows: Iterable[int], *, repeats: int = REPEATS) -> dict[int, float]:
     """Nanoseconds of a target forward of n rows behind the engine's history: rows → median of `repeats`.
 
-    The history must not be empty. Sizes the target has no room for are left out. Sizes take turns, so that a busy moment
-    of the machine does not hit one of them only.
+    The history must not be empty. Sizes the target has no room for are left out. Sizes take turns, so that a busy
+    moment of the machine does not hit one of them only.
     """
     assert engine.history
     target, start = engine.target, len(engine.history)
