@@ -53,6 +53,7 @@ def root(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="print the version"),
     list_devices: bool = typer.Option(False, "--list-devices", help="print the devices"),
+    list_models: bool = typer.Option(False, "--list-models", help="print the models that ship with specli"),
     verbose: bool = typer.Option(
         False, "-v", "--verbose", help="with --list-devices: kernels and why they were chosen"
     ),
@@ -64,6 +65,10 @@ def root(
         from specli.cli.show import device_list
 
         typer.echo(device_list(is_verbose=verbose), nl=False)
+    elif list_models:
+        from specli.cli.show import model_list
+
+        typer.echo(model_list(), nl=False)
     elif ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
         raise typer.Exit(2)

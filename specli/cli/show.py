@@ -26,7 +26,7 @@ def show_instead(invocation: Invocation) -> bool:
         elif what == "devices":
             console.write(device_list(is_verbose=invocation.config.log.verbosity >= TRACE))
         elif what == "models":
-            console.write(model_list(console.width))
+            console.write(model_list())
         else:
             console.write(cache_list())
     return True
@@ -68,17 +68,20 @@ def device_list(*, is_verbose: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def model_list(width: int) -> str:
-    """The models that ship with specli, how they are given, and what they are."""
-    from specli.cli.render import size_text, table
+def model_list() -> str:
+    """The models that ship with specli: how they are given, size, measured acceptance, what they are, licence."""
+    from specli.cli.render import size_text
     from specli.demo import MODELS
 
-    rows = [("options", "size", "model")]
+    lines = []
     for model in MODELS:
         use = f"{'-m' if model.is_target else '-md'} {model.name}"
         use += f" --spec-type {model.spec_type}" if model.spec_type else ""
-        rows.append((use, size_text(model.n_bytes) if model.path.is_file() else "missing", model.summary))
-    return "".join(f"{line}\n" for line in table(rows, width, right=frozenset({1})))
+        line = f"{use:<36} {size_text(model.n_bytes) if model.path.is_file() else 'missing':>10}"
+        if model.spec_type:
+            line += f"  mean accepted length {model.acceptance:.2f} (--spec-draft-n-max {model.n_max})"
+        lines += [line, f"    {model.summary}; {model.licence}"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def cache_list() -> str:

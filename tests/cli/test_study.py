@@ -235,3 +235,6 @@ def test_shipped_models_are_listed(capsys: pytest.CaptureFixture[str], workdir: 
     assert code == 0
     assert "-m demo" in out
     assert "-md demo --spec-type draft-eagle3" in out
+    assert "mean accepted length" in out
+    assert "MIT; trained on text under the PSF licence" in out
+    assert specli(capsys, "--list-models") == (0, out, "")
