@@ -14,6 +14,7 @@ complete -c specli -n __fish_use_subcommand -a check -d 'Tell whether a drafter 
 complete -c specli -n __fish_use_subcommand -a convert -d 'Convert a Hugging Face checkpoint to GGUF'
 complete -c specli -n __fish_use_subcommand -l version -d 'print the version'
 complete -c specli -n __fish_use_subcommand -l list-devices -d 'print the devices'
+complete -c specli -n __fish_use_subcommand -l list-models -d 'print the models that ship with specli'
 complete -c specli -n __fish_use_subcommand -s v -l verbose -d 'with --list-devices: also the kernels and why they were chosen'
 complete -c specli -n __fish_use_subcommand -s h -l help -d 'show help'
 complete -c specli -n '__fish_seen_subcommand_from generate' -s p -l prompt -x -d 'the prompt; in chat the first message'

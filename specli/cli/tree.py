@@ -17,6 +17,7 @@ OPERANDS = {"convert": ("SRC", 1), "stats": ("[show RUN.json…]", 64)}
 ROOT_OPTIONS = (
     (("--version",), "print the version"),
     (("--list-devices",), "print the devices"),
+    (("--list-models",), "print the models that ship with specli"),
     (("-v", "--verbose"), "with --list-devices: also the kernels and why they were chosen"),
     (("-h", "--help"), "show help"),
 )
