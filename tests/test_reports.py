@@ -223,6 +223,7 @@ def test_g14_never_more_tokens_than_asked_for(specli: Program, n: int) -> None:
     """G14."""
     record = specli.generate(*GREEDY, "--json", "-md", specli.path("T"), "--spec-draft-n-max", "16", n=n).record
     assert (len(record["tokens"]), record["timings"]["predicted_n"], record["stop"]) == (n, n, "limit")
+    assert record["prompt"]["n_tokens"] == len(record["prompt"]["ids"]) > 0
 
 
 def test_g19_characters_of_several_tokens_come_whole(specli: Program) -> None:

@@ -6,6 +6,7 @@ from specli.cli import main
 from specli.cli.arguments import read_command_line
 from specli.cli.config import CommandConfig
 from specli.cli.settings import Settings, resolve
+from specli.cli.tree import COMMANDS
 from specli.errors import UsageError
 
 
@@ -108,7 +109,7 @@ def test_error_texts(arguments: list[str], message: str, hint: str | None) -> No
     ("arguments", "stderr"),
     [
         (["generat"], "error: unknown command: generat\nhint: did you mean generate?\n"),
-        (["nonsense"], "error: unknown command: nonsense\nhint: commands are generate, chat, stats, synth, convert\n"),
+        (["nonsense"], f"error: unknown command: nonsense\nhint: commands are {', '.join(COMMANDS)}\n"),
         (["generate", "--zzz"], "error: invalid argument: --zzz\nhint: see specli generate --help\n"),
         (
             ["generate", "--draft-max", "8"],

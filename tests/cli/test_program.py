@@ -1,6 +1,5 @@
 """The program as users start it: a tiny model, real processes, a pseudo-terminal."""
 
-import json
 import os
 import subprocess
 import sys
@@ -25,37 +24,6 @@ def environ(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder), **more}
 
 
-def specli(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "specli", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environ(folder, **more), timeout=120, check=False
-    )
-
-
-def test_drafting_does_not_change_greedy_text(model: Path, tmp_path: Path) -> None:
-    common = [
-        "generate",
-        "-m",
-        str(model),
-        "-p",
-        "the cat and the cat",
-        "-n",
-        "24",
-        "--temp",
-        "0",
-        "--ignore-eos",
-        "--json",
-    ]
-    plain = json.loads(specli(tmp_path, *common).stdout)
-    types = "ngram-simple,ngram-mod"
-    sizes = ["--spec-ngram-simple-size-n", "2", "--spec-ngram-mod-n-match", "2", "--spec-ngram-mod-n-min", "1"]
-    drafted = json.loads(specli(tmp_path, *common, "--spec-type", types, *sizes).stdout)
-    assert len(plain["tokens"]) == 24
-    assert drafted["tokens"] == plain["tokens"]
-    assert drafted["drafters"] == ["ngram-simple", "ngram-mod"]
-    assert drafted["settings"]["--spec-ngram-mod-n-match"] == 2
-
-
 def test_script_written_for_llama_cpp_runs_unchanged(model: Path, tmp_path: Path) -> None:
     """Model and type from the environment, statistics lines read with awk."""
     script = (
@@ -68,21 +36,6 @@ def test_script_written_for_llama_cpp_runs_unchanged(model: Path, tmp_path: Path
     )
     name, calls = result.stdout.split()
     assert (name, int(calls) > 0) == ("ngram-mod:", True)
-
-
-def test_no_tokens_asked_for_shows_the_prompt(model: Path, tmp_path: Path) -> None:
-    record = json.loads(specli(tmp_path, "generate", "-m", str(model), "-p", "a", "-n", "0", "--json").stdout)
-    assert record["tokens"] == []
-    assert record["prompt"]["n_tokens"] == len(record["prompt"]["ids"]) > 0
-
-
-def test_broken_model_is_one_line_without_traceback(tmp_path: Path) -> None:
-    (tmp_path / "x.gguf").write_bytes(b"nonsense")
-    result = specli(tmp_path, "generate", "-m", str(tmp_path / "x.gguf"), "-p", "a")
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert "Traceback" not in result.stderr
 
 
 def test_reader_that_leaves_early_is_no_error_message(model: Path, tmp_path: Path) -> None:

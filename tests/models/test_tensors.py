@@ -38,8 +38,8 @@ def test_all_faults_are_listed_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as error:
         open_model(path, executor)
     assert str(error.value) == (
-        f"{path}: tensors do not fit architecture llama: blk.0.attn_k.weight is missing; blk.1.ffn_norm.weight is "
-        "missing; blk.1.ffn_down.weight has shape [64, 64], expected [64, 128]; blk.1.extra.weight is not part of the "
+        f"{path}: tensors do not fit architecture llama: blk.0.attn_k.weight is missing; blk.1.ffn_down.weight has "
+        "shape [64, 64], expected [64, 128]; blk.1.ffn_norm.weight is missing; blk.1.extra.weight is not part of the "
         "architecture"
     )
     assert executor.read == []
