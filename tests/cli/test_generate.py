@@ -72,6 +72,14 @@ def test_texts_of_several_prompts_are_told_apart(
     assert capsys.readouterr().out == "one \ntwo \n"
 
 
+def test_prompt_file_may_begin_with_a_byte_order_mark(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.jsonl").write_text('"one"\n', encoding="utf-8-sig")
+    assert generate("--prompts", "p.jsonl") == 0
+    assert capsys.readouterr().out == "one "
+
+
 def test_prompt_from_a_file_loses_one_newline(
     opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
