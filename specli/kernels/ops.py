@@ -12,6 +12,8 @@ other rows the call has or what they hold. Greedy speculative decoding equals pl
 from __future__ import annotations
 
 import enum
+import math
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -456,6 +458,27 @@ class Program(ABC):
         """Runs the trace with `tokens` live TOKENS rows and `outputs` live OUTPUTS rows. Inputs lie in the buffers."""
 
 
+_LAZY_BYTES = 1 << 20
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeroed storage. On the CPU, pages of large ones take no memory before they are written.
+
+    A cache has room for the whole context, most of which a short run never reaches.
+
+    Raises:
+        MemoryError: There is not that much address space.
+    """
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or n_bytes < _LAZY_BYTES:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    try:
+        pages = mmap.mmap(-1, n_bytes)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{n_bytes} bytes") from error
+    return torch.frombuffer(pages, dtype=dtype).view(shape)
+
+
 class Executor(ABC):
     """Allocates what programs work on and compiles traces. One per model; owns its threads.
 
@@ -481,7 +504,7 @@ class Executor(ABC):
 
     def buffer(self, rows: int, width: int, extent: Extent, dtype: torch.dtype = torch.float32) -> Buffer:
         """A zeroed buffer of `rows` × `width`."""
-        return Buffer(torch.zeros(rows, width, dtype=dtype, device=self.device), extent)
+        return Buffer(zeros((rows, width), dtype, self.device), extent)
 
     def vector(self, tensor: QuantTensor) -> torch.Tensor:
         """A small tensor as `[n]` float32 on the device (norm weights, biases, factors)."""
@@ -498,16 +521,16 @@ class Executor(ABC):
         type_v: QuantType,
     ) -> KVLayer:
         """An empty cache layer."""
-        k = torch.zeros(n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k), dtype=torch.uint8)
-        v = torch.zeros(n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v), dtype=torch.uint8)
-        return KVLayer(k.to(self.device), v.to(self.device), type_k, type_v, head_size_k, head_size_v)
+        k = zeros((n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k)), torch.uint8, self.device)
+        v = zeros((n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v)), torch.uint8, self.device)
+        return KVLayer(k, v, type_k, type_v, head_size_k, head_size_v)
 
     def recurrent_layer(
         self, n_slots: int, n_states: int, n_inputs: int, width: int, n_heads: int, head_size: int
     ) -> RecurrentLayer:
         """An empty memory of a delta net layer."""
-        inputs = torch.zeros(n_slots, n_inputs, width, device=self.device)
-        states = torch.zeros(n_slots, n_states, n_heads, head_size, head_size, device=self.device)
+        inputs = zeros((n_slots, n_inputs, width), torch.float32, self.device)
+        states = zeros((n_slots, n_states, n_heads, head_size, head_size), torch.float32, self.device)
         return RecurrentLayer(inputs, states)
 
     def close(self) -> None:  # noqa: B027
