@@ -89,16 +89,17 @@ class Settings:
         return with_fields(DEFAULTS, values | {f"{SAMPLING}explicit": explicit})
 
     def effective(self) -> dict[str, Any]:
-        """Every option with the value in force, by its long spelling; for JSON output.
+        """Every setting with the value in force, by the long spelling of its first option; for JSON output.
 
         The access token is left out.
         """
         config = self.config()
-        values: dict[str, Any] = {}
-        for option in options_of(self.command):
-            if option.field and option.is_listed and option.field != "source.hf_token":
-                values.setdefault(option.name, plain(read_field(config, option.field)))
-        return values
+        options = {option.field: option.name for option in reversed(options_of(self.command)) if option.is_listed}
+        return {
+            name: plain(read_field(config, field))
+            for field, name in reversed(options.items())
+            if field and field != "source.hf_token"
+        }
 
     def drafting(self, types: Collection[str]) -> list[dict[str, Any]]:
         """The options with a value that the given drafters read, as `{"option", "value", "origin"}`."""
