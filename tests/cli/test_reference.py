@@ -94,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
 
 CASES = [
     (["specli", "gen"], ["generate"]),
-    (["specli", "--l"], ["--list-devices"]),
+    (["specli", "--l"], ["--list-devices", "--list-models"]),
     (["specli", "generate", "--spec-draft-n-m"], ["--spec-draft-n-max", "--spec-draft-n-min"]),
     (["specli", "convert", "--outty"], ["--outtype"]),
     (["specli", "generate", "-ctkd", "q8"], ["q8_0"]),

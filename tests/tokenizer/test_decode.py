@@ -9,7 +9,8 @@ from specli.tokenizer.bytelevel import BYTE_OF_CHARACTER, decode_bytes
 from tests.support.tiny_vocab import VOCABS
 from tests.support.vocab_files import vocab_file
 
-TOKENIZERS = {name: Tokenizer.from_gguf(vocab_file(make().metadata)) for name, make in VOCABS.items()}
+WRITES_ANYTHING = ("bpe", "spm")  # vocabularies that have a token for every byte
+TOKENIZERS = {name: Tokenizer.from_gguf(vocab_file(VOCABS[name]().metadata)) for name in WRITES_ANYTHING}
 
 
 def assert_stream_is_decode(tokenizer: Tokenizer, ids: list[int]) -> None:
