@@ -255,9 +255,9 @@ static void quantise_values(const float *x, int64_t n_blocks, uint8_t *image, in
         floats[IMAGE_SUM * rows] = d * (sum_lo + sum_hi);
         floats[IMAGE_SUM_LO * rows] = d * sum_lo;
         floats[IMAGE_SUM_HI * rows] = d * sum_hi;
-        ints[IMAGE_MINUS * rows] = -(int32_t)(sum_lo + sum_hi);
-        ints[IMAGE_MINUS_LO * rows] = -(int32_t)sum_lo;
-        ints[IMAGE_MINUS_HI * rows] = -(int32_t)sum_hi;
+        ints[IMAGE_MINUS * rows] = (int32_t)-(sum_lo + sum_hi); /* negated first: of NaN rows the integer is the smallest one */
+        ints[IMAGE_MINUS_LO * rows] = (int32_t)-sum_lo;
+        ints[IMAGE_MINUS_HI * rows] = (int32_t)-sum_hi;
     }
 }
 
