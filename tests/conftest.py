@@ -8,7 +8,8 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
 
-# The same examples in every run, and no clock on a loaded machine; `--hypothesis-profile=default` searches for new ones.
+# The same examples in every run, and no deadline on a slow machine;
+# `--hypothesis-profile=default` searches for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
