@@ -72,6 +72,11 @@ class ModelLoadConfig:
         type_v: Cache type of values.
         threads: Its threads.
         n_gpu_layers: Layers on the GPU; -1 = automatic, -2 = all, 0 = none (the CPU runs the model).
+        overrides: Patterns of tensor names and where such weights lie, `cpu` or `cuda:N`; the first that is found in a
+            name counts, before the fields below.
+        cpu_moe: Experts lie on the CPU.
+        n_cpu_moe: Experts of so many first layers lie on the CPU.
+        n_cpu_ffn: Dense feed-forwards of so many first layers lie on the CPU.
     """
 
     path: Path
@@ -82,6 +87,10 @@ class ModelLoadConfig:
     type_v: str = "f16"
     threads: ThreadConfig = field(default_factory=ThreadConfig)
     n_gpu_layers: int = -1
+    overrides: tuple[tuple[str, str], ...] = ()
+    cpu_moe: bool = False
+    n_cpu_moe: int = 0
+    n_cpu_ffn: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,18 @@ from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import ModelLoadConfig, RunConfig
+from specli.engine.placement import executor_of, weight_lines
 from specli.engine.plan import memory_for
 from specli.engine.verify import SyntheticRates, VerifyRule, lossless_rule, resolve_synthetic, synthetic_rule
 from specli.errors import IncompatibleError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
-from specli.kernels import open_executor
-from specli.kernels.ops import Executor
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
+
+DEFAULT_CACHE_TYPE = "f16"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,12 @@ class DrafterPlan:
     inputs: DrafterInputs
 
     @property
+    def draft_load(self) -> ModelLoadConfig:
+        """How networks are loaded; heads in the target's file as the target, with default cache types."""
+        config = self.config
+        return config.draft or replace(config.target, type_k=DEFAULT_CACHE_TYPE, type_v=DEFAULT_CACHE_TYPE)
+
+    @property
     def needs(self) -> TargetNeeds:
         """What they ask of the target."""
         file, speculation = self.inputs.draft_file, self.config.speculation
@@ -107,11 +114,13 @@ class DrafterSet:
         chain: The drafters in priority order.
         rule: How their drafts are verified.
         synthetic: The rates of synthetic acceptance, if it is on.
+        weight_lines: Where the networks' weights lie, and how they had to be converted.
     """
 
     def __init__(self, plan: DrafterPlan, target: Model, report: Report) -> None:
         self.plan = plan
         self._target = target
+        self.weight_lines: list[str] = []
         with ExitStack() as stack:
             self.chain = DrafterChain([self._build(spec, report, stack) for spec in plan.specs])
             end_ids = target_tokenizer(plan).eog_ids
@@ -151,13 +160,7 @@ class DrafterSet:
         if is_table(spec):
             return spec.build(replace(inputs, target=self._target))
         file = inputs.draft_file or inputs.target_file
-        load = config.draft or ModelLoadConfig(  # heads in the target's file: with its kernels, default cache types
-            config.target.path,
-            device=config.target.device,
-            kernels=config.target.kernels,
-            exact=config.target.exact,
-            threads=config.target.threads,
-        )
+        load = self.plan.draft_load
         report(f"loading {file.path}")
         target_options = self._target.options
         n_draft = spec.draft_length(config.speculation, file)
@@ -169,10 +172,11 @@ class DrafterSet:
             max_outputs=target_options.max_outputs,
             max_rewind=rewind_for(n_draft),
         )
-        executor = executor_of(load)
+        executor = executor_of(load, file)
         with memory_for(file, "draft model", options.capacity):
             drafter = spec.build(replace(inputs, target=self._target, executor=executor, options=options))
         networks.enter_context(closing(drafter))
+        self.weight_lines += weight_lines(load, file, executor)
         return drafter
 
 
@@ -191,11 +195,6 @@ def target_tokenizer(plan: DrafterPlan) -> Tokenizer:
     vocabulary = plan.inputs.vocabulary
     assert isinstance(vocabulary, Tokenizer)
     return vocabulary
-
-
-def executor_of(config: ModelLoadConfig) -> Executor:
-    """What runs a model that is loaded so."""
-    return open_executor(config.device, kernels=config.kernels, threads=config.threads, exact=config.exact)
 
 
 def plan_drafters(

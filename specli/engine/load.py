@@ -23,11 +23,11 @@ from specli.engine.drafting import (
     DrafterSet,
     Report,
     TargetNeeds,
-    executor_of,
     plan_drafters,
     rewind_for,
 )
 from specli.engine.loop import Engine, Generation, TokenLogprob
+from specli.engine.placement import executor_of, weight_lines
 from specli.engine.plan import MemoryPlan, available_bytes, fit_context, memory_for
 from specli.engine.session import Session
 from specli.engine.stats import Statistics, dump_record, run_record
@@ -223,11 +223,14 @@ class Run:
         return tuple(stats.name for stats in self.engine.chain.stats)
 
     def start_lines(self) -> list[str]:
-        """What runs where: target, kernels, drafters and why, memory."""
+        """What runs where: target, kernels, drafters and why, placement of weights, memory."""
+        executor = self.engine.target.executor
         return [
-            f"{self.target_line()}; kernels: {self.engine.target.executor.describe()}",
+            f"{self.target_line()}; kernels: {executor.describe()}",
             *([self._note] if self._note else []),
             *(self._drafters.plan.lines if self._drafters else ()),
+            *weight_lines(self._config.target, self._file, executor),
+            *(self._drafters.weight_lines if self._drafters else ()),
             self.plan.line(),
         ]
 
@@ -292,7 +295,7 @@ class Run:
         )
         self._report(f"loading {self._file.path}")
         with memory_for(self._file, "target", options.capacity):
-            self._target = target = load_model(self._file, executor_of(config.target), options)
+            self._target = target = load_model(self._file, executor_of(config.target, self._file), options)
         room = min(options.max_outputs - 1, options.max_tokens - 1, target.cache.max_rewind - rewind_for(0))
         self._needs = replace(needs, max_draft=max(needs.max_draft, room))
         rule = lossless_rule(self.tokenizer.eog_ids)

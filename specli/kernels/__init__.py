@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     import torch
 
     from specli.kernels.ops import Executor
+    from specli.kernels.placement import Placement
     from specli.kernels.threads import ThreadConfig
 
 KERNELS = ("auto", "reference", "cpu", "triton")
 
-# Fast kernels by device type: name, module, class. The class takes (device, threads=, exact=) and raises ResourceError
-# when it cannot run here (library not built, CPU too old).
+# Fast kernels by device type: name, module, class. The class takes (device, threads=, exact=, placement=) and raises
+# ResourceError when it cannot run here (library not built, CPU too old).
 _FAST = {
     "cpu": ("cpu", "specli.kernels.cpu.executor", "CpuExecutor"),
     "cuda": ("triton", "specli.kernels.triton.executor", "TritonExecutor"),
@@ -32,7 +33,12 @@ _FAST = {
 
 
 def open_executor(
-    device: str, *, kernels: str = "auto", threads: ThreadConfig | None = None, exact: bool = False
+    device: str,
+    *,
+    kernels: str = "auto",
+    threads: ThreadConfig | None = None,
+    exact: bool = False,
+    placement: Placement | None = None,
 ) -> Executor:
     """The executor for one model.
 
@@ -42,6 +48,7 @@ def open_executor(
             whose `describe` gives the reason.
         threads: Its threads; None = defaults.
         exact: float32 activations in the native kernels (debugging).
+        placement: Which weights lie on another device.
 
     Raises:
         UsageError: Unknown kernels or device, or kernels that do not run on this device.
@@ -52,26 +59,37 @@ def open_executor(
     if kernels not in KERNELS:
         raise UsageError(f"unknown kernels {kernels!r}, expected one of {', '.join(KERNELS)}")
     where = _device(device)
+    for rule in placement.rules if placement else ():
+        _device(rule.device)
     if kernels == "reference":
-        return ReferenceExecutor(where, threads=threads)
+        return ReferenceExecutor(where, threads=threads, placement=placement)
     fast = _FAST.get(where.type)
     if kernels != "auto" and (fast is None or kernels != fast[0]):
         raise UsageError(f"{kernels} kernels do not run on device {where}")
     if fast is None:
-        return ReferenceExecutor(where, threads=threads, reason=f"no other kernels for device {where}")
+        reason = f"no other kernels for device {where}"
+        return ReferenceExecutor(where, threads=threads, reason=reason, placement=placement)
     try:
-        return _open_fast(fast, where, threads, exact)
+        return _open_fast(fast, where, threads, exact, placement)
     except ResourceError as error:
         if kernels != "auto":
             raise
-        return ReferenceExecutor(where, threads=threads, reason=str(error))
+        return ReferenceExecutor(where, threads=threads, reason=str(error), placement=placement)
 
 
-def _open_fast(fast: tuple[str, str, str], device: torch.device, threads: ThreadConfig | None, exact: bool) -> Executor:
+def _open_fast(
+    fast: tuple[str, str, str],
+    device: torch.device,
+    threads: ThreadConfig | None,
+    exact: bool,
+    placement: Placement | None,
+) -> Executor:
     name, module, class_name = fast
     if not _is_installed(module):
         raise ResourceError(f"{name} kernels are not installed")
-    executor: Executor = getattr(import_module(module), class_name)(device, threads=threads, exact=exact)
+    executor: Executor = getattr(import_module(module), class_name)(
+        device, threads=threads, exact=exact, placement=placement
+    )
     return executor
 
 

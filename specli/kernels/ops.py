@@ -502,6 +502,11 @@ class Executor(ABC):
     def describe(self) -> str:
         """One line: which kernels run here and why (instruction set, thread count, or what is missing)."""
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about the weights taken so far, one line each."""
+        return []
+
     def buffer(self, rows: int, width: int, extent: Extent, dtype: torch.dtype = torch.float32) -> Buffer:
         """A zeroed buffer of `rows` × `width`."""
         return Buffer(zeros((rows, width), dtype, self.device), extent)

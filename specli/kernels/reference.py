@@ -4,7 +4,8 @@ Batch invariance by construction: whatever sums or calls a transcendental functi
 allocated (so equally aligned) storage whose shape depends on that row only. Operations that merely move elements or
 round each of them once (IEEE add, subtract, multiply) run on all rows together, which cannot change a bit.
 
-Weights are dequantised to float32 when taken; quantised caches go through `specli.gguf.quant`.
+Weights are dequantised to float32 when taken; quantised caches go through `specli.gguf.quant`. A product is computed
+where its matrix lies: rows of a model on another device are copied there, and the result back.
 """
 
 # ruff: noqa: D102 - operations are documented where they are declared, in ops.py
@@ -34,6 +35,7 @@ from specli.kernels.ops import (
     RoutingSpec,
     Weight,
 )
+from specli.kernels.placement import Placement
 from specli.kernels.threads import ThreadConfig
 
 _FLOAT_TYPES = {QuantType.F32: torch.float32, QuantType.F16: torch.float16, QuantType.BF16: torch.bfloat16}
@@ -80,7 +82,7 @@ class ReferenceStack:
 
     Attributes:
         tensor: `(n_expert, n_out, n_in)`.
-        device: Where the matrices are wanted.
+        device: Where the matrices are multiplied.
     """
 
     tensor: QuantTensor
@@ -111,11 +113,16 @@ def _matrix(weight: Weight) -> torch.Tensor:
     return weight.matrix
 
 
-def _product(weight: Weight, expert: int, row: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """One expert's matrix times a row, plus its bias."""
+def _times(matrix: torch.Tensor, row: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Matrix times row, on the matrix's device, plus bias; on the row's device."""
+    product = torch.mv(matrix, row.to(matrix.device, copy=True)).to(row.device)
+    return product if bias is None else product + bias
+
+
+def _expert_times(weight: Weight, expert: int, row: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """The same with one expert's matrix and bias."""
     assert isinstance(weight, ReferenceStack), "a weight of another executor, or no stack"
-    product = torch.mv(weight.expert(expert), row)
-    return product if bias is None else product + bias[expert]
+    return _times(weight.expert(expert), row, None if bias is None else bias[expert])
 
 
 def _choice_scores(probabilities: torch.Tensor, spec: RoutingSpec) -> torch.Tensor:
@@ -166,7 +173,8 @@ class ReferenceOps(Ops):
         return buffer.data[: self.counts[buffer.extent]]
 
     def embed(self, out: Buffer, table: Weight, ids: Buffer, *, scale: float = 1.0) -> None:
-        self._live(out).copy_(_matrix(table)[self._live(ids)[:, 0].long()] * scale)
+        matrix = _matrix(table)
+        self._live(out).copy_(matrix[self._live(ids)[:, 0].long().to(matrix.device)] * scale)
 
     def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
         group = x.width if weight is None else weight.shape[0]
@@ -190,9 +198,7 @@ class ReferenceOps(Ops):
         for out, weight, bias in zip(outs, weights, biases or [None] * len(outs), strict=True):
             matrix = _matrix(weight)
             for to, row in zip(self._live(out), self._live(x), strict=True):
-                product = torch.mv(matrix, row.clone())
-                if bias is not None:
-                    product += bias
+                product = _times(matrix, row, bias)
                 to.copy_(to + product if accumulate else product)
 
     def gated_linear(
@@ -207,14 +213,13 @@ class ReferenceOps(Ops):
         up_bias: torch.Tensor | None = None,
     ) -> None:
         join = _ACTIVATIONS[activation]
-        for to, strided in zip(self._live(out), self._live(x), strict=True):
-            row = strided.clone()
-            g, u = torch.mv(_matrix(gate), row), torch.mv(_matrix(up), row)
-            to.copy_(join(g if gate_bias is None else g + gate_bias, u if up_bias is None else u + up_bias))
+        for to, row in zip(self._live(out), self._live(x), strict=True):
+            to.copy_(join(_times(_matrix(gate), row, gate_bias), _times(_matrix(up), row, up_bias)))
 
     def linear_rows(self, out: Buffer, x: Buffer, table: Weight, ids: Buffer) -> None:
+        matrix = _matrix(table)
         for to, row, chosen in zip(self._live(out), self._live(x), self._live(ids).long(), strict=True):
-            to.add_(torch.mv(_matrix(table)[chosen], row.clone()))
+            to.add_(_times(matrix[chosen.to(matrix.device)], row))
 
     def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
         rows, to = self._live(x), self._live(out)
@@ -346,13 +351,12 @@ class ReferenceOps(Ops):
         gate_bias: torch.Tensor | None = None,
         up_bias: torch.Tensor | None = None,
     ) -> None:
-        for to, strided, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
-            row = strided.clone()
+        for to, row, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
             for part, expert in zip(to.view(len(chosen), -1), chosen, strict=True):
                 if up is None:
-                    g, u = (_product(gate, 2 * expert + i, row, None) for i in range(2))
+                    g, u = (_expert_times(gate, 2 * expert + i, row, None) for i in range(2))
                 else:
-                    g, u = _product(gate, expert, row, gate_bias), _product(up, expert, row, up_bias)
+                    g, u = _expert_times(gate, expert, row, gate_bias), _expert_times(up, expert, row, up_bias)
                 part.copy_(_ACTIVATIONS[activation](g, u))
 
     def expert_linear(
@@ -361,7 +365,7 @@ class ReferenceOps(Ops):
         for to, row, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
             parts = zip(to.view(len(chosen), -1), row.view(len(chosen), -1), chosen, strict=True)
             for result, part, expert in parts:
-                result.copy_(_product(weight, expert, part.clone(), bias))
+                result.copy_(_expert_times(weight, expert, part, bias))
 
     def weighted_sum(self, out: Buffer, x: Buffer, weights: Buffer, *, accumulate: bool = False) -> None:
         rows, factors = self._live(x), self._live(weights)
@@ -441,22 +445,30 @@ class ReferenceExecutor(Executor):
         device: Any torch device.
         threads: Only `n_threads` counts, for all row counts; ≤ 0 or None leaves torch's own number.
         reason: Why this executor and not a faster one; shown by `describe`.
+        placement: Which weights lie elsewhere.
     """
 
     name = "reference"
 
     def __init__(
-        self, device: str | torch.device = "cpu", *, threads: ThreadConfig | None = None, reason: str = "requested"
+        self,
+        device: str | torch.device = "cpu",
+        *,
+        threads: ThreadConfig | None = None,
+        reason: str = "requested",
+        placement: Placement | None = None,
     ) -> None:
         self.device = torch.device(device)
+        self._placement = placement or Placement()
         self._reason = reason
         n_threads = threads.n_threads if threads is not None else None
         self._n_threads = n_threads if n_threads is not None and n_threads > 0 else None
 
     def weight(self, tensor: QuantTensor) -> ReferenceWeight | ReferenceStack:
+        device = torch.device(self._placement.device_of(tensor.name, str(self.device)))
         if len(tensor.shape) == 3:
-            return ReferenceStack(tensor, self.device)
-        return ReferenceWeight(tensor.name, tensor.type, torch.from_numpy(tensor.dequantise()).to(self.device))
+            return ReferenceStack(tensor, device)
+        return ReferenceWeight(tensor.name, tensor.type, torch.from_numpy(tensor.dequantise()).to(device))
 
     def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
         return ReferenceProgram(trace, self._n_threads)

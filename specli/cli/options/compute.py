@@ -8,6 +8,7 @@ from specli.cli.options.kinds import (
     CPU_RANGE,
     DEVICE,
     GPU_LAYERS,
+    OVERRIDES,
     Kind,
     choice,
     integer,
@@ -22,7 +23,7 @@ drafter = partial(Option, panel="Draft model")
 
 ZERO_ONE = choice("0", "1")
 ONE_POOL = "one set of threads serves prompts and single tokens; use {}"
-WHOLE_MODEL = "a model lies on one device as a whole"
+ONE_DEVICE = "a model has one device; -ot places single weights elsewhere"
 SWITCH = Kind("0|1", lambda text: ZERO_ONE.parse(text) == "1", values=("0", "1"))
 PRIORITY = integer(-1, 3)
 DRAFT_PRIORITY = integer(0, 3)
@@ -159,25 +160,28 @@ OPTIONS = (
         kind=on_off("error: unknown value for --flash-attn: '{}'"), refused="attention is always fused",
     ),
     device(
-        ("-ot", "--override-tensor"), "place tensors by name", kind=text("PATTERN=BUFFER,…"),
-        env="LLAMA_ARG_OVERRIDE_TENSOR", refused=WHOLE_MODEL,
-    ),
-    device(("-cmoe", "--cpu-moe"), "experts on the CPU", env="LLAMA_ARG_CPU_MOE", refused=WHOLE_MODEL),
-    device(
-        ("-ncmoe", "--n-cpu-moe"), "experts of N layers on the CPU", kind=integer(0), env="LLAMA_ARG_N_CPU_MOE",
-        satisfied=("0",), refused=WHOLE_MODEL,
+        ("-ot", "--override-tensor"), "device of the weights in whose names a pattern is found",
+        field="target.overrides", kind=OVERRIDES, env="LLAMA_ARG_OVERRIDE_TENSOR", default_text="as --device",
     ),
     device(
-        ("-ncffn", "--n-cpu-ffn"), "feed-forward blocks of N layers on the CPU", kind=integer(0),
-        env="LLAMA_ARG_N_CPU_FFN", satisfied=("0",), refused=WHOLE_MODEL,
+        ("-cmoe", "--cpu-moe"), "keep all experts on the CPU",
+        field="target.cpu_moe", env="LLAMA_ARG_CPU_MOE",
+    ),
+    device(
+        ("-ncmoe", "--n-cpu-moe"), "keep the experts of the first N layers on the CPU",
+        field="target.n_cpu_moe", kind=integer(0), env="LLAMA_ARG_N_CPU_MOE",
+    ),
+    device(
+        ("-ncffn", "--n-cpu-ffn"), "keep the dense feed-forwards of the first N layers on the CPU",
+        field="target.n_cpu_ffn", kind=integer(0), env="LLAMA_ARG_N_CPU_FFN",
     ),
     device(
         ("-sm", "--split-mode"), "split over devices", kind=choice("none", "layer", "row", "tensor"),
-        env="LLAMA_ARG_SPLIT_MODE", satisfied=("none",), refused=WHOLE_MODEL,
+        env="LLAMA_ARG_SPLIT_MODE", satisfied=("none",), refused=ONE_DEVICE,
     ),
     device(
         ("-ts", "--tensor-split"), "share of each device", kind=text("N0,N1,…"), env="LLAMA_ARG_TENSOR_SPLIT",
-        refused=WHOLE_MODEL,
+        refused=ONE_DEVICE,
     ),
     device(
         ("-mg", "--main-gpu"), "the GPU to use", kind=integer(0), env="LLAMA_ARG_MAIN_GPU", satisfied=("0",),
@@ -185,7 +189,7 @@ OPTIONS = (
     ),
     device(
         ("--op-offload",), "run operations of host tensors on the device", negative=("--no-op-offload",),
-        satisfied=("off",), refused=WHOLE_MODEL,
+        satisfied=("off",), refused=ONE_DEVICE,
     ),
     device(
         ("--repack",), "rearrange weights for the kernels", negative=("-nr", "--no-repack"), env="LLAMA_ARG_REPACK",
@@ -262,16 +266,17 @@ OPTIONS = (
         refused=ONE_POOL.format("--spec-draft-poll"),
     ),
     drafter(
-        ("-otd", "--spec-draft-override-tensor", "--override-tensor-draft"), "place tensors by name",
-        kind=text("PATTERN=BUFFER,…"), refused=WHOLE_MODEL,
+        ("-otd", "--spec-draft-override-tensor", "--override-tensor-draft"),
+        "device of the draft model's weights in whose names a pattern is found",
+        field="draft.overrides", kind=OVERRIDES, default_text="as --spec-draft-device",
     ),
     drafter(
-        ("-cmoed", "--spec-draft-cpu-moe", "--cpu-moe-draft"), "experts on the CPU",
-        env="LLAMA_ARG_SPEC_DRAFT_CPU_MOE", refused=WHOLE_MODEL,
+        ("-cmoed", "--spec-draft-cpu-moe", "--cpu-moe-draft"), "keep all experts of the draft model on the CPU",
+        field="draft.cpu_moe", env="LLAMA_ARG_SPEC_DRAFT_CPU_MOE",
     ),
     drafter(
         ("-ncmoed", "--spec-draft-n-cpu-moe", "--spec-draft-ncmoe", "--n-cpu-moe-draft"),
-        "experts of N layers on the CPU", kind=integer(0), env="LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE", satisfied=("0",),
-        refused=WHOLE_MODEL,
+        "keep the experts of the draft model's first N layers on the CPU",
+        field="draft.n_cpu_moe", kind=integer(0), env="LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE",
     ),
 )  # fmt: skip

@@ -330,6 +330,27 @@ def parse_device(text: str) -> str:
     return f"cuda:{int(match[1] or 0)}"
 
 
+def parse_overrides(text: str) -> tuple[tuple[str, str], ...]:
+    """Reads `PATTERN=DEVICE,…`: regular expressions on tensor names, and `cpu` or `cuda:N` in any spelling."""
+    overrides = []
+    for part in text.split(","):
+        pattern, equals, device = part.partition("=")
+        if not equals:
+            raise ValueError("invalid value")
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"invalid pattern {pattern}: {error}") from None
+        try:
+            place = parse_device(device)
+        except ValueError:
+            place = "auto"
+        if place == "auto":
+            raise ValueError(f"unknown buffer type {device}, expected CPU or CUDA0, CUDA1, …")
+        overrides.append((pattern, place))
+    return tuple(overrides)
+
+
 def parse_hf_repo(text: str) -> str:
     """Checks `user/model[:quant]`."""
     word = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
@@ -370,6 +391,7 @@ BREAKER = Kind("STR", parse_breaker, merge=merge_breakers)
 CPU_MASK = Kind("HEX", parse_mask, merge=merge_cpus)
 CPU_RANGE = Kind("LO-HI", parse_range, merge=merge_cpus)
 DEVICE = Kind("DEV", parse_device, values=("auto", "cpu", "cuda:0"))
+OVERRIDES = Kind("PATTERN=DEVICE,…", parse_overrides, merge=concatenate)
 HF_REPO = Kind("USER/MODEL[:QUANT]", parse_hf_repo)
 JSON_OBJECT = Kind("JSON", json_object)
 SIZE = Kind("N[K|M|G]", parse_size)

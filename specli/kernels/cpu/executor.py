@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -23,6 +24,7 @@ from specli.kernels.cpu.library import (
 )
 from specli.kernels.cpu.recorder import NativeWeight, Recorder
 from specli.kernels.ops import Executor, Ops, Program
+from specli.kernels.placement import Placement
 from specli.kernels.threads import ThreadConfig
 
 # Types with a strip layout; the others are dequantised to F16 when taken.
@@ -62,12 +64,10 @@ class CpuExecutor(Executor):
         threads: How many threads and where; None = defaults.
         exact: float32 activations instead of int8 images: three times slower, for debugging.
         kernels: Name of the instruction set's kernels; None = the best this processor has.
-
-    Attributes:
-        notes: What weights had to be converted, for the user.
+        placement: Which weights lie elsewhere: none can.
 
     Raises:
-        ResourceError: The library is not there, or not these kernels.
+        ResourceError: The library is not there, or not these kernels, or weights lie on another device.
     """
 
     name = "cpu"
@@ -79,9 +79,13 @@ class CpuExecutor(Executor):
         threads: ThreadConfig | None = None,
         exact: bool = False,
         kernels: str | None = None,
+        placement: Placement | None = None,
     ) -> None:
+        elsewhere = next((rule for rule in placement.rules if rule.device != "cpu"), None) if placement else None
+        if elsewhere is not None:
+            raise ResourceError(f"cpu kernels read no weights on {elsewhere.device} ({elsewhere.what})")
         self.device = torch.device(device)
-        self.notes: list[str] = []
+        self._converted: Counter[QuantType] = Counter()
         self._library = native_library()
         tables = instruction_sets(self._library)
         self._kernels_name = kernels or next(iter(tables))
@@ -108,7 +112,7 @@ class CpuExecutor(Executor):
     def _repack(self, tensor: QuantTensor) -> NativeWeight:
         source, type = tensor.data, tensor.type
         if type not in NATIVE_TYPES:
-            self.notes.append(f"{tensor.name}: {type.label} is converted to f16")
+            self._converted[type] += 1
             source, type = tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8), QuantType.F16
         n_out, n_in = tensor.shape[-2:]
         n_experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
@@ -134,6 +138,14 @@ class CpuExecutor(Executor):
         recorder = Recorder(exact=self._exact)
         trace(recorder)
         return NativeProgram(recorder, self._kernels, self._pool, self._n_threads)
+
+    @property
+    def notes(self) -> list[str]:
+        """Types without a layout of their own, with the number of their matrices."""
+        return [
+            f"{n} matri{'ces' if n > 1 else 'x'} of type {type.label} converted to f16 (no cpu kernels for the type)"
+            for type, n in self._converted.items()
+        ]
 
     def describe(self) -> str:
         """The instruction set and the threads."""
