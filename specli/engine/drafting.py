@@ -13,6 +13,7 @@ from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import ModelLoadConfig, RunConfig
+from specli.engine.memory import NetworkMemory, draft_memory
 from specli.engine.placement import executor_of, weight_lines
 from specli.engine.plan import memory_for
 from specli.engine.verify import SyntheticRates, VerifyRule, lossless_rule, resolve_synthetic, synthetic_rule
@@ -99,6 +100,30 @@ class DrafterPlan:
             tuple(tap for of_spec in taps for tap in of_spec),
             any(spec.reads_nextn for spec in self.specs),
         )
+
+    def memory(self, options: ModelOptions, *, kernels: str, device: str) -> list[NetworkMemory]:
+        """What the networks take beside a target with these options, which its kernels run on its device."""
+        load, inputs = self.draft_load, self.inputs
+        file = inputs.draft_file or inputs.target_file
+        own_device = device if load.device == "auto" else load.device
+        own_kernels = kernels if (load.kernels, own_device) == (self.config.target.kernels, device) else "reference"
+        found = []
+        for spec in self.specs:
+            if not is_table(spec):
+                n_draft = spec.draft_length(self.config.speculation, file)
+                found.append(
+                    draft_memory(
+                        spec.name,
+                        load,
+                        inputs.target_file,
+                        file,
+                        replace(options, max_rewind=rewind_for(n_draft)),
+                        n_draft,
+                        kernels=own_kernels,
+                        device=own_device,
+                    )
+                )
+        return found
 
 
 class DrafterSet:

@@ -27,14 +27,16 @@ from specli.engine.drafting import (
     rewind_for,
 )
 from specli.engine.loop import Engine, Generation, TokenLogprob
+from specli.engine.memory import NetworkMemory, target_memory
 from specli.engine.placement import executor_of, weight_lines
-from specli.engine.plan import MemoryPlan, available_bytes, fit_context, memory_for
+from specli.engine.plan import Fitted, MemoryPlan, available_bytes, check_memory, fit_context, memory_for
 from specli.engine.session import Session
 from specli.engine.stats import Statistics, dump_record, run_record
 from specli.engine.verify import lossless_rule
 from specli.errors import SpecliError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
+from specli.kernels.ops import Executor
 from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import ChatTemplate, Tokenizer
@@ -107,9 +109,11 @@ class Run:
     Attributes:
         tokenizer: As given.
         engine: The loop; there once drafters are in use.
+        networks: What the target and the draft networks built last take.
     """
 
     engine: Engine
+    networks: tuple[NetworkMemory, ...] = ()
 
     def __init__(self, config: RunConfig, file: GGUFFile, tokenizer: Tokenizer, report: Report) -> None:
         self.tokenizer = tokenizer
@@ -118,9 +122,8 @@ class Run:
         self._file = file
         self._report = report
         self._model_config = model_class(file).configure(file)
-        self._n_ctx, self._note = fit_context(
-            config.n_ctx, self._model_config, config.target, file.n_bytes, available_bytes()
-        )
+        self._fitted: Fitted | None = None
+        self._notes: list[str] = []
         self._target: Model | None = None
         self._needs = TargetNeeds()
         self._built: list[DrafterSet] = []
@@ -146,7 +149,7 @@ class Run:
             needs = TargetNeeds.union(plan.needs for plan in plans)
             self.close_drafters(keeps_files=keeps_files)
             self._draft_files = files.pop_all()
-        target = self._target_for(needs)
+        target = self._target_for(needs, plans)
         for plan in plans:
             self._built.append(DrafterSet(plan, target, self._report))
         self._load_ns = self._load_ns or time.perf_counter_ns() - self._begun
@@ -197,12 +200,6 @@ class Run:
             self._target.close()
 
     @property
-    def plan(self) -> MemoryPlan:
-        """Memory, by purpose."""
-        draft_file = self._drafters.plan.inputs.draft_file if self._drafters else None
-        return MemoryPlan.of(self._file, self.engine.target, draft_file)
-
-    @property
     def target_record(self) -> dict[str, Any]:
         """Path, architecture, quant type, parameters and bytes of the target."""
         return _target_record(self._file)
@@ -227,17 +224,17 @@ class Run:
         executor = self.engine.target.executor
         return [
             f"{self.target_line()}; kernels: {executor.describe()}",
-            *([self._note] if self._note else []),
+            *(self._notes),
             *(self._drafters.plan.lines if self._drafters else ()),
             *weight_lines(self._config.target, self._file, executor),
             *(self._drafters.weight_lines if self._drafters else ()),
-            self.plan.line(),
+            MemoryPlan.of(self.networks, self._context(())).line(),
         ]
 
     def target_line(self) -> str:
         """The target in one line."""
         file = self._file
-        return f"target: {file.path.name} ({file.architecture}, {_quant(file)}), context {self._n_ctx}"
+        return f"target: {file.path.name} ({file.architecture}, {_quant(file)}), context {self._context(())}"
 
     def encode(self, text: str) -> list[int]:
         """Prompt tokens of a text; special tokens in it are recognised, BOS is added where the model wants it."""
@@ -276,31 +273,75 @@ class Run:
         draft_file = files.enter_context(closing(GGUFFile.open(config.draft.path))) if config.draft else None
         return plan_drafters(config, self._file, self.tokenizer, draft_file)
 
-    def _target_for(self, needs: TargetNeeds) -> Model:
-        """The target, loaded so that it serves the needs."""
-        if self._target is not None:
-            if self._needs.covers(needs):
-                return self._target
-            self._target.close()
+    def _target_for(self, needs: TargetNeeds, plans: Sequence[DrafterPlan]) -> Model:
+        """The target, loaded so that it serves the needs, if it fits into memory with the drafters of the plans."""
+        if self._target is not None and self._needs.covers(needs):
+            self._check_memory(self._target.executor, self._target.options, plans, is_loaded=True)
+            return self._target
+        with ExitStack() as opened:
+            executor = executor_of(self._config.target, self._file)
+            opened.callback(executor.close)
+            n_ctx = self._context(plans, executor)
+            options = self._options(needs, n_ctx)
+            self._check_memory(executor, options, plans, is_loaded=False)
+            if self._target is not None:
+                self._target.close()
+            self._report(f"loading {self._file.path}")
+            with memory_for(self._file, "target", n_ctx):
+                self._target = target = load_model(self._file, executor, options)
+            opened.pop_all()
+        room = min(options.max_outputs - 1, options.max_tokens - 1, target.cache.max_rewind - rewind_for(0))
+        self._needs = replace(needs, max_draft=max(needs.max_draft, room))
+        rule = lossless_rule(self.tokenizer.eog_ids)
+        self.engine = Engine(target, self.tokenizer, DrafterChain(()), rule, n_ctx=n_ctx)
+        return target
+
+    def _options(self, needs: TargetNeeds, n_ctx: int) -> ModelOptions:
         config = self._config
-        options = ModelOptions(
-            capacity=self._n_ctx,
+        return ModelOptions(
+            capacity=n_ctx,
             type_k=QuantType.from_label(config.target.type_k),
             type_v=QuantType.from_label(config.target.type_v),
             taps=needs.taps,
             nextn=needs.reads_nextn,
-            max_tokens=max(min(config.n_batch, self._n_ctx), 1 + needs.max_draft),
+            max_tokens=max(min(config.n_batch, n_ctx), 1 + needs.max_draft),
             max_outputs=max(MIN_OUTPUTS, 1 + needs.max_draft),
             max_rewind=rewind_for(needs.max_draft),
         )
-        self._report(f"loading {self._file.path}")
-        with memory_for(self._file, "target", options.capacity):
-            self._target = target = load_model(self._file, executor_of(config.target, self._file), options)
-        room = min(options.max_outputs - 1, options.max_tokens - 1, target.cache.max_rewind - rewind_for(0))
-        self._needs = replace(needs, max_draft=max(needs.max_draft, room))
-        rule = lossless_rule(self.tokenizer.eog_ids)
-        self.engine = Engine(target, self.tokenizer, DrafterChain(()), rule, n_ctx=self._n_ctx)
-        return target
+
+    def _context(self, plans: Sequence[DrafterPlan], executor: Executor | None = None) -> int:
+        """Tokens of the context; what is asked first decides, with the drafters that are known then."""
+        if self._fitted is None:
+            needs = TargetNeeds.union(plan.needs for plan in plans)
+            networks = self._networks(executor, self._options(needs, self._config.n_batch), plans)
+            trained = self._model_config.n_ctx_train
+            self._fitted = fit_context(self._config.n_ctx, trained, networks, available_bytes(networks[0].device))
+            self._notes += [self._fitted.note] if self._fitted.note else []
+        return self._fitted.n_ctx
+
+    def _check_memory(
+        self, executor: Executor, options: ModelOptions, plans: Sequence[DrafterPlan], *, is_loaded: bool
+    ) -> None:
+        """Plans memory, and refuses what does not fit; a loaded target has its share already."""
+        networks = self._networks(executor, options, plans)
+        plan = MemoryPlan.of(networks, options.capacity)
+        note = check_memory(self._file, networks[1:] if is_loaded else networks, options.capacity, plan)
+        self.networks = tuple(networks)
+        if note is not None and note not in self._notes:
+            self._notes.append(note)
+
+    def _networks(
+        self, executor: Executor | None, options: ModelOptions, plans: Sequence[DrafterPlan]
+    ) -> list[NetworkMemory]:
+        """The target, then the draft networks of all plans."""
+        load = self._config.target
+        if executor is not None:
+            kernels, device = executor.name, str(executor.device)
+        else:  # not decided yet
+            kernels = "reference" if load.kernels == "reference" else "cpu"
+            device = "cpu" if load.device == "auto" else load.device
+        target = target_memory(load, self._file, options, kernels=kernels, device=device)
+        return [target, *(draft for plan in plans for draft in plan.memory(options, kernels=kernels, device=device))]
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:

@@ -15,7 +15,7 @@ from specli.kernels.placement import DENSE, EXPERTS, Placement, PlacementRule, i
 
 def executor_of(load: ModelLoadConfig, file: GGUFFile) -> Executor:
     """What runs a model that is loaded so."""
-    placement = placement_of(load, _n_blocks(file))
+    placement = placement_of(load, n_blocks(file))
     return open_executor(load.device, kernels=load.kernels, threads=load.threads, exact=load.exact, placement=placement)
 
 
@@ -57,7 +57,7 @@ def placement_lines(load: ModelLoadConfig, file: GGUFFile, device: str) -> Itera
         if load.n_gpu_layers not in (-1, 0):
             yield f"placement: {name} runs on the cpu as a whole, layers on the GPU (-ngl) need a GPU"
         load = replace(load, n_gpu_layers=-1)
-    placement = placement_of(load, _n_blocks(file))
+    placement = placement_of(load, n_blocks(file))
     if not placement.rules:
         return
     matrices = [tensor for tensor in file.tensors.values() if len(tensor.shape) > 1]
@@ -73,7 +73,8 @@ def placement_lines(load: ModelLoadConfig, file: GGUFFile, device: str) -> Itera
         yield f"placement: {_amount(rest)} of {name} on {device}"
 
 
-def _n_blocks(file: GGUFFile) -> int:
+def n_blocks(file: GGUFFile) -> int:
+    """Layers of a file, MTP layers included."""
     return file.metadata.get(f"{file.architecture}.block_count", "u32", 0)
 
 

@@ -1,77 +1,131 @@
-"""How much memory a run takes, and the context that fits when none was asked for (llama.cpp `--fit`)."""
+"""Whether a run fits into memory, and the context that does when none was asked for (llama.cpp `--fit`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from specli.engine.config import ModelLoadConfig
+from specli.engine.memory import NetworkMemory
 from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
-from specli.gguf.quant import QuantType
-from specli.models.base import Model
-from specli.models.config import ModelConfig
 
 CONTEXT_STEP = 256  # cells; context sizes are multiples of it
 MIN_FITTED_CONTEXT = 4096
 RESERVE_BYTES = 1 << 30  # left free for everything else
 
 
-def available_bytes() -> int | None:
-    """Main memory that can be used without swapping, or None where the system does not tell."""
+@dataclass(frozen=True)
+class Fitted:
+    """A context size in tokens, and what the user should know about it."""
+
+    n_ctx: int
+    note: str | None = None
+
+
+def available_bytes(device: str = "cpu") -> int | None:
+    """Memory that can be used without swapping, or None where the system does not tell."""
+    if device != "cpu":
+        return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else None
+    free = _meminfo()
+    limit = _cgroup_room()
+    return free if limit is None or free is None else min(free, limit)
+
+
+def _meminfo() -> int | None:
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - not a path of the user's
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
     except OSError:
         pass
     return None
 
 
-def cache_bytes_per_token(config: ModelConfig, type_k: QuantType, type_v: QuantType) -> int:
-    """Bytes that one token takes in the cache of all layers; recurrent ones and those that share take none.
+def _cgroup_room() -> int | None:
+    """What the control group of a container leaves; pages of files can be dropped."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
+        if limit == "max":
+            return None
+        used = int((folder / "memory.current").read_text(encoding="ascii"))
+        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+        counts = dict(line.split() for line in lines)
+        return max(0, int(limit) - used + int(counts["active_file"]) + int(counts["inactive_file"]))
+    except (OSError, ValueError, KeyError):
+        return None
 
-    Heads count as whole quant blocks: this is an estimate, the cache itself refuses types that do not divide them.
-    """
 
-    def row_bytes(n: int, type: QuantType) -> int:
-        return -(-n // type.block_size) * type.block_bytes
-
-    return sum(
-        layer.n_kv_heads * (row_bytes(layer.head_size_k, type_k) + row_bytes(layer.head_size_v, type_v))
-        for layer in config.layers[: config.n_layers]
-        if layer.delta is None and layer.kv_source is None
-    )
-
-
-def fit_context(
-    wanted: int, config: ModelConfig, load: ModelLoadConfig, file_bytes: int, available: int | None
-) -> tuple[int, str | None]:
+def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], available: int | None) -> Fitted:
     """The context size in tokens, and a line about it when it is not what one would expect.
 
     Sizes are rounded up to a multiple of 256 and never exceed the trained context. 0 means the trained context, or as
-    much of it as fits into the memory available beside the weights, at least 4096.
+    much of it as fits beside all that does not grow with it, at least 4096.
+
+    Args:
+        wanted: Tokens asked for; 0 = automatic.
+        trained: The model's trained context.
+        networks: The target, which comes first, and draft networks.
+        available: Bytes on the target's device; None = unknown.
     """
-    trained = config.n_ctx_train
     if wanted > 0:
         rounded = -(-wanted // CONTEXT_STEP) * CONTEXT_STEP
         if rounded <= trained:
-            return rounded, None
+            return Fitted(rounded)
         note = f"context: {wanted} tokens asked for, the model was trained with {trained}" if wanted > trained else None
-        return trained, note
+        return Fitted(trained, note)
     if available is None:
-        return trained, None
-    per_token = cache_bytes_per_token(config, QuantType.from_label(load.type_k), QuantType.from_label(load.type_v))
-    room = max(0, available - file_bytes - RESERVE_BYTES)
-    fitting = room // max(1, per_token) // CONTEXT_STEP * CONTEXT_STEP
+        return Fitted(trained)
+    device = networks[0].device
+    fixed = sum(network.needed(device, 0) for network in networks)
+    per_cell = sum(network.per_cell + network.angles for network in networks if network.device == device)
+    room = max(0, available - fixed - RESERVE_BYTES)
+    fitting = room // max(1, per_cell) // CONTEXT_STEP * CONTEXT_STEP
     if fitting >= trained:
-        return trained, None
+        return Fitted(trained)
     fitted = min(trained, max(MIN_FITTED_CONTEXT, fitting))
-    return fitted, f"context: {fitted} of {trained} trained tokens fit into memory (choose with --ctx-size)"
+    return Fitted(fitted, f"context: {fitted} of {trained} trained tokens fit into memory (choose with --ctx-size)")
+
+
+def check_memory(file: GGUFFile, networks: Sequence[NetworkMemory], n_ctx: int, plan: MemoryPlan) -> str | None:
+    """Compares what networks take with what is there, before weights are read.
+
+    Experts are read as they are needed, so they alone are no reason to refuse.
+
+    Args:
+        file: The target, for the error.
+        networks: What is still to be loaded.
+        n_ctx: Context.
+        plan: Of the whole run, for the error.
+
+    Returns:
+        A line about experts that do not all fit, or None.
+
+    Raises:
+        ResourceError: The rest does not fit, on some device.
+    """
+    note = None
+    devices = {network.device for network in networks}.union(*(network.weights for network in networks))
+    for device in sorted(devices):
+        available = available_bytes(device)
+        if available is None:
+            continue
+        certain = sum(network.needed(device, n_ctx, with_experts=False) for network in networks)
+        if certain > available:
+            raise ResourceError(
+                f"{file.path}: not enough memory on {device}: a context of {n_ctx} tokens needs {_mib(certain)} MiB "
+                f"({plan.parts()}), {_mib(available)} MiB are available",
+                hint="lower --ctx-size, or choose smaller cache types with -ctk and -ctv (-ctkd and -ctvd)",
+            )
+        experts = sum(network.experts.get(device, 0) for network in networks)
+        if certain + experts > available:
+            left = _mib(available - certain)
+            note = f"memory: of {_mib(experts)} MiB of experts {left} MiB fit; they are read when they are first chosen"
+    return note
 
 
 @contextmanager
@@ -99,38 +153,53 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose.
+    """Bytes by purpose, on all devices.
 
     Attributes:
-        weights: The target's file.
-        cache: The target's keys and values when the context is full.
-        draft_weights: The draft file.
-        features: Captured hidden states.
+        weights: The target's matrices, experts aside.
+        experts: The target's experts.
+        cache: The target's keys, values, angles and states when the context is full.
+        draft_weights: Matrices of draft networks.
+        draft_cache: Their caches.
+        buffers: What forwards of all networks work on.
     """
 
     weights: int
+    experts: int
     cache: int
     draft_weights: int
-    features: int
+    draft_cache: int
+    buffers: int
 
     @classmethod
-    def of(cls, file: GGUFFile, target: Model, draft_file: GGUFFile | None) -> MemoryPlan:
-        """Adds up what is loaded."""
-        options = target.options
-        width = target.config.n_embd * (len(options.taps) + options.nextn)
+    def of(cls, networks: Sequence[NetworkMemory], n_ctx: int) -> MemoryPlan:
+        """Adds up the target, which comes first, and draft networks."""
+        target, *drafts = networks
         return cls(
-            weights=file.n_bytes,
-            cache=target.cache.nbytes,
-            draft_weights=draft_file.n_bytes if draft_file else 0,
-            features=4 * options.max_tokens * width,
+            weights=sum(target.weights.values()),
+            experts=sum(target.experts.values()),
+            cache=target.cache(n_ctx),
+            draft_weights=sum(sum(draft.weights.values()) + sum(draft.experts.values()) for draft in drafts),
+            draft_cache=sum(draft.cache(n_ctx) for draft in drafts),
+            buffers=sum(network.buffers for network in networks),
         )
 
-    def line(self) -> str:
-        """The plan in one line, MiB."""
-        parts = {
+    def parts(self) -> str:
+        """The purposes that take something, MiB."""
+        sizes = {
             "weights": self.weights,
+            "experts": self.experts,
             "cache": self.cache,
-            "draft": self.draft_weights,
-            "features": self.features,
+            "draft weights": self.draft_weights,
+            "draft cache": self.draft_cache,
+            "buffers": self.buffers,
         }
-        return "memory: " + ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in parts.items() if size)
+        return ", ".join(f"{name} {_mib(size)} MiB" for name, size in sizes.items() if size)
+
+    def line(self) -> str:
+        """The plan in one line."""
+        return f"memory: {self.parts()}"
+
+
+def _mib(n_bytes: int) -> int:
+    return round(n_bytes / 2**20)

@@ -1,0 +1,284 @@
+"""Memory: reckoned before anything is loaded, by hand and against what is allocated; context that fits; refusals."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specli.demo import MODELS
+from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SpeculationConfig
+from specli.engine.load import open_engine
+from specli.engine.memory import NetworkMemory, cell_bytes, target_memory
+from specli.engine.plan import MemoryPlan, check_memory, fit_context
+from specli.errors import ResourceError
+from specli.gguf.file import GGUFFile
+from specli.gguf.quant import QuantType
+from specli.gguf.write import GGUFWriter
+from specli.kernels.ops import Executor
+from specli.models import ARCHITECTURES, model_class
+from specli.models.base import ModelOptions
+from specli.models.tensors import Tensors
+from tests.support.runs import GREEDY, ONE_THREAD, executors, speculation
+from tests.support.tiny_drafters import tiny_mtp
+from tests.support.tiny_gguf import tiny_gguf
+from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair
+
+GIB, MIB = 2**30, 2**20
+F16, Q8_0 = QuantType.F16, QuantType.Q8_0
+
+
+def options(**fields: Any) -> ModelOptions:
+    return ModelOptions(capacity=256, **{"max_tokens": 32, "max_outputs": 8, "max_rewind": 5, **fields})
+
+
+def memory(path: Path, *, kernels: str = "cpu", load: dict[str, Any] | None = None, **fields: Any) -> NetworkMemory:
+    config = ModelLoadConfig(path, **(load or {}))
+    with GGUFFile.open(path) as file:
+        return target_memory(config, file, options(**fields), kernels=kernels, device="cpu")
+
+
+def test_numbers_worked_by_hand(tmp_path: Path) -> None:
+    """Two layers of 2 key and value heads of 16 in f16, angles of 16 numbers; a vocabulary of V tokens of width 64."""
+    path = tiny_gguf(tmp_path / "m.gguf", "llama", quant="q8_0", tied=True)
+    with GGUFFile.open(path) as file:
+        n_vocab = file.tensors["token_embd.weight"].shape[0]
+    found = memory(path)
+    assert found.per_cell == 2 * 2 * (16 + 16) * 2
+    assert found.angles == 16 * 4
+    assert found.cache(256) == 256 * (256 + 64)
+    layer = 64 * 64 * 2 + 32 * 64 * 2 + 3 * 128 * 64  # attn_q and attn_output, attn_k and attn_v, feed-forward
+    n_weights = 2 * layer + n_vocab * 64
+    assert found.weights == {"cpu": n_weights // 32 * 34}
+    assert memory(path, kernels="reference").weights == {"cpu": 4 * n_weights}
+    assert found.buffers > 4 * 8 * n_vocab
+
+
+def test_states_worked_by_hand(tmp_path: Path) -> None:
+    """qwen35: layer 0 is a delta net of 4 heads of 16 with 2 key heads, 4 taps; 5 tokens can be taken back."""
+    found = memory(tiny_gguf(tmp_path / "m.gguf", "qwen35"))
+    assert found.states == 4 * ((1 + 5) * 4 * 16 * 16 + (4 + 5) * (2 * 2 + 4) * 16)
+    assert found.per_cell == 2 * (16 + 16) * 2  # layer 1 has attention
+
+
+def test_cells_of_quantised_caches_and_windows(tmp_path: Path) -> None:
+    """Head size 64: q8_0 takes 2 blocks of 34 bytes. A layer with a window of 16 keeps every cell, too."""
+    path = tiny_gguf(tmp_path / "m.gguf", "gemma3", head_size=64)
+    with GGUFFile.open(path) as file:
+        layers = model_class(file).configure(file).layers
+    assert [layer.window for layer in layers] == [16, 0]
+    assert cell_bytes(layers, Q8_0, F16) == 2 * 2 * (2 * 34 + 64 * 2)
+
+
+def test_placed_weights_count_where_they_lie(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", "qwen3moe")
+    with GGUFFile.open(path) as file:
+        found = target_memory(
+            ModelLoadConfig(path, cpu_moe=True), file, options(), kernels="reference", device="cuda:0"
+        )
+    assert found.experts == {"cpu": 2 * 3 * 6 * 64 * 64 * 4}
+    assert set(found.weights) == {"cuda:0"}
+    assert found.needed("cpu", 256) == found.experts["cpu"]
+    assert found.needed("cuda:0", 256) == found.weights["cuda:0"] + found.cache(256) + found.buffers
+
+
+@pytest.fixture
+def allocated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Bytes that executors allocate, by kind."""
+    counts: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        make = getattr(Executor, name)
+
+        def counted(self: Executor, *args: Any, **more: Any) -> Any:
+            made = make(self, *args, **more)
+            counts[name] += sum(value.nbytes for value in vars(made).values() if isinstance(value, torch.Tensor))
+            return made
+
+        monkeypatch.setattr(Executor, name, counted)
+
+    for name in ("buffer", "kv_layer", "recurrent_layer"):
+        count(name)
+    return counts
+
+
+@pytest.mark.parametrize("family", sorted(ARCHITECTURES))
+def test_plan_of_a_family_is_what_is_allocated(tmp_path: Path, allocated: Counter[str], family: str) -> None:
+    n_layer = 4 if family == "gemma4" else 2  # enough for layers that share keys and values
+    path = tiny_gguf(tmp_path / "m.gguf", family, n_layer=n_layer, context=256)
+    load = ModelLoadConfig(path, device="cpu", kernels="reference", type_k="f32", threads=ONE_THREAD)
+    with open_engine(RunConfig(load, n_batch=64)) as run:
+        target = run.engine.target
+        request = RequestConfig(n_predict=1, sampling=GREEDY)
+        assert list(run.generate([5, 6], request))  # buffers of layers are made when they are first asked for
+    sizes = {name: getattr(target.options, name) for name in ("max_tokens", "max_outputs", "max_rewind")}
+    found = memory(path, load={"type_k": "f32"}, **sizes)
+    assert found.per_cell * 256 + found.states == allocated["kv_layer"] + allocated["recurrent_layer"]
+    assert target.cache.nbytes == allocated["kv_layer"] + allocated["recurrent_layer"]
+    assert 0.9 < found.buffers / allocated["buffer"] < 1.6
+
+
+PAIRS = [*((name, "llama") for name in NETWORK_TYPES), ("draft-mtp", "gemma4"), ("draft-simple", "qwen35")]
+
+
+@pytest.mark.parametrize(("name", "family"), PAIRS)
+def test_plan_with_a_drafter_is_what_is_allocated(
+    tmp_path: Path, allocated: Counter[str], name: str, family: str
+) -> None:
+    """The Gemma 4 assistant has no cache: it reads the target's."""
+    target, draft = tiny_pair(tmp_path, name, family)
+    with open_engine(config(target, draft, name)) as run:
+        networks, lines = run.networks, run.start_lines()
+    assert len(networks) == 2
+    caches = sum(n.per_cell * (256 + n.extra_cells) + n.states for n in networks)
+    assert caches == allocated["kv_layer"] + allocated["recurrent_layer"]
+    plan = MemoryPlan.of(networks, 256)
+    assert (networks[1].per_cell > 0) == (family != "gemma4" or name != "draft-mtp")
+    assert plan.line() in lines
+    if draft:
+        with GGUFFile.open(draft) as file:
+            assert plan.draft_weights == sum(4 * t.n_elements for t in file.tensors.values() if len(t.shape) > 1)
+
+
+def config(target: Path, draft: Path | None = None, *types: str, **fields: Any) -> RunConfig:
+    load = ModelLoadConfig(target, device="cpu", kernels="reference", threads=ONE_THREAD)
+    draft_load = replace(load, path=draft) if draft else None
+    spec = speculation(types, 4) if types else SpeculationConfig(types=("none",))
+    return RunConfig(load, draft_load, spec, **{"n_ctx": 256, **fields})
+
+
+def test_heads_in_the_target_count_once(tmp_path: Path) -> None:
+    path = tiny_mtp(tmp_path / "m.gguf", "qwen3")
+    with open_engine(config(path, None, "draft-mtp")) as run:
+        plan = MemoryPlan.of(run.networks, 256)
+    with GGUFFile.open(path) as file:
+        sizes = {name: 4 * t.n_elements for name, t in file.tensors.items() if len(t.shape) > 1}
+    assert plan.draft_weights == sum(size for name, size in sizes.items() if name.startswith("blk.2."))
+    assert plan.weights + plan.draft_weights == sum(sizes.values())
+
+
+def network(**fields: Any) -> NetworkMemory:
+    given = {"device": "cpu", "weights": {}, "experts": {}, "per_cell": 0, "angles": 0, "states": 0, "buffers": 0}
+    return NetworkMemory(**{**given, **fields})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"), [(1, 256), (256, 256), (257, 512), (8000, 8192), (8193, 8192), (10**6, 8192)]
+)
+def test_context_asked_for(wanted: int, expected: int) -> None:
+    fitted = fit_context(wanted, 8192, [], None)
+    assert fitted.n_ctx == expected
+    assert (fitted.note is None) == (wanted <= 8192)
+
+
+def test_context_that_fits() -> None:
+    """9 GiB, 1 of them reserved, 4 of weights and experts, 1 of states and buffers: 3 GiB for cells of 96 + 32 KiB."""
+    target = network(
+        weights={"cpu": GIB}, experts={"cpu": 3 * GIB}, per_cell=64 * 2**10, angles=32 * 2**10, states=GIB // 2
+    )
+    draft = network(per_cell=32 * 2**10, buffers=GIB // 2)
+    fitted = fit_context(0, 131072, [target, draft], 9 * GIB)
+    assert fitted.n_ctx == 24576
+    assert fitted.note == "context: 24576 of 131072 trained tokens fit into memory (choose with --ctx-size)"
+    assert fit_context(0, 131072, [target, draft], 64 * GIB).n_ctx == 131072
+    assert fit_context(0, 131072, [target, draft], 2 * GIB).n_ctx == 4096
+    assert fit_context(0, 131072, [target, draft], None).n_ctx == 131072
+    elsewhere = replace(target, device="cuda:0", weights={"cuda:0": GIB}, experts={})
+    assert fit_context(0, 131072, [elsewhere, draft], 9 * GIB).n_ctx == 70912  # 6.5 GiB of 96 KiB
+
+
+@pytest.fixture
+def available(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Bytes that devices seem to have; to be filled."""
+    room: dict[str, int] = {}
+    monkeypatch.setattr("specli.engine.plan.available_bytes", lambda device="cpu": room[device])
+    return room
+
+
+def test_what_cannot_fit_is_refused_before_weights_are_read(
+    tmp_path: Path, available: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensors, "load", lambda self, executor: pytest.fail("weights were read"))
+    available["cpu"] = 2 * MIB
+    target, draft = tiny_pair(tmp_path, "draft-eagle3")
+    with pytest.raises(ResourceError) as caught, open_engine(config(target, draft, "draft-eagle3", n_ctx=512)):
+        pass
+    message = str(caught.value)
+    assert message.startswith(f"{target}: not enough memory on cpu: a context of 512 tokens needs ")
+    for part in ("(weights ", ", cache ", ", draft weights ", ", buffers ", "), 2 MiB are available"):
+        assert part in message
+    assert caught.value.hint is not None
+
+
+def test_drafters_that_do_not_fit_leave_the_old_ones_in_use(tmp_path: Path, available: dict[str, int]) -> None:
+    available["cpu"] = GIB
+    target, draft = tiny_pair(tmp_path, "draft-eagle3")
+    with open_engine(config(target)) as run:
+        available["cpu"] = 0
+        with pytest.raises(ResourceError, match="not enough memory"):
+            run.change_drafters(config(target, draft, "draft-eagle3"))
+        assert list(run.generate([5, 6], RequestConfig(n_predict=2, sampling=GREEDY)))
+
+
+def test_experts_alone_are_no_reason_to_refuse(available: dict[str, int]) -> None:
+    available.update({"cpu": 5 * GIB})
+    networks = [network(weights={"cpu": GIB}, experts={"cpu": 60 * GIB}, per_cell=2**20)]
+    with GGUFFile.open(MODELS[0].path) as file:
+        note = check_memory(file, networks, 1024, MemoryPlan.of(networks, 1024))
+        assert note == "memory: of 61440 MiB of experts 3072 MiB fit; they are read when they are first chosen"
+        assert check_memory(file, networks[:0], 1024, MemoryPlan.of(networks, 1024)) is None
+        with pytest.raises(ResourceError):
+            check_memory(file, networks, 8192, MemoryPlan.of(networks, 8192))
+
+
+@pytest.mark.skipif("cpu" not in executors(), reason="native library is not built")
+def test_experts_of_a_huge_file_are_read_when_they_are_chosen(tmp_path: Path) -> None:
+    """A mixture of 100 G parameters in a sparse file: opened, and two tokens written, in a fraction of its size."""
+    path = huge_mixture(tmp_path / "huge.gguf")
+    assert path.stat().st_size > 50 * GIB
+    load = ModelLoadConfig(path, device="cpu", kernels="cpu", threads=ONE_THREAD)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with open_engine(RunConfig(load, speculation=SpeculationConfig(types=("none",)), n_ctx=256)) as run:
+        assert len(list(run.generate([5, 6], RequestConfig(n_predict=2, sampling=GREEDY)))) == 2
+        assert MemoryPlan.of(run.networks, 256).experts > 50 * GIB
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 400 * MIB
+
+
+class SparseWriter(GGUFWriter):
+    """Leaves holes where tensors of at least a MiB would be."""
+
+    def _write(self, file: Any, *rest: Any) -> None:
+        write = file.write
+        file.write = lambda data: file.seek(len(data), os.SEEK_CUR) if len(data) >= MIB else write(data)
+        super()._write(file, *rest)
+        file.truncate(file.tell())
+
+
+def huge_mixture(path: Path) -> Path:
+    """The header and the small tensors of a tiny model; 8 layers of 1024 experts which are all zero."""
+    n, n_ff, width, n_layer = 1024, 8192, 512, 8
+    sizes = {"qwen3moe.expert_count": n, "qwen3moe.expert_feed_forward_length": n_ff}
+    small = tiny_gguf(path.with_name("small.gguf"), "qwen3moe", width=width, n_layer=n_layer, quant="q8_0")
+    with GGUFFile.open(small) as file, SparseWriter(path, "qwen3moe") as writer:
+        for key in file.metadata.keys():  # noqa: SIM118 - no mapping
+            kind = file.metadata.kind(key)
+            writer.add(key, kind, sizes.get(key) or file.metadata.require(key, kind))
+        for name, tensor in file.tensors.items():
+            type, shape = tensor.type, tensor.shape
+            if "_exps" in name:
+                type, shape = QuantType.MXFP4, (n, width, n_ff) if "down" in name else (n, n_ff, width)
+            elif "ffn_gate_inp" in name:
+                shape = (n, width)
+            n_bytes = math.prod(shape[:-1]) * type.row_bytes(shape[-1])
+            data = tensor.data if shape == tensor.shape else partial(np.zeros, n_bytes, np.uint8)
+            writer.add_tensor(name, type, shape, data)
+    return path
