@@ -79,19 +79,20 @@ def feed_forward(width: str) -> tuple[Row, ...]:
     )
 
 
-def global_value(config: Values, name: str, nested: str, types: list[str]) -> int | None:
-    """A setting of full-attention layers: its own name, or the first full layer's entry in `per_layer_config`."""
-    value = config.integer(name)
-    if value is not None:
-        return value
-    per_layer = config.section("per_layer_config")
-    for layer in per_layer.items:
-        number = int(layer) if layer.isdecimal() else len(types)
-        if number < len(types) and types[number] == "full_attention":
-            found = per_layer.section(layer).integer(nested)
-            if found is not None:
-                return found
-    return None
+def full_sizes(config: Values, types: list[str]) -> tuple[int, int | None]:
+    """Head width of full-attention layers, and their key/value heads if they have their own number.
+
+    `per_layer_config` (settings by layer number) takes the place of the older keys, as in the config class, also of
+    their defaults. Its first entry for a full layer counts; what it leaves out is as in sliding layers.
+    """
+    sizes = basic_sizes(config)
+    if "per_layer_config" in config:
+        entries = config.section("per_layer_config")
+        own = [entries.section(str(i)) for i, kind in enumerate(types) if kind == "full_attention"]
+        heads, groups = ([layer.integer(name) for layer in own] for name in ("head_dim", "num_key_value_heads"))
+        return next(filter(None, heads), sizes["D"]), next(filter(None, groups), None)
+    has_own = config.flag("attention_k_eq_v")
+    return config.need("global_head_dim"), config.integer("num_global_key_value_heads") if has_own else None
 
 
 def gemma4_keys(directory: Path, n_tokens: int) -> Keys:
@@ -158,11 +159,8 @@ def _plan(job: Job, arch: str, layout: str) -> Blueprint:
     if len(types) != n_layers:
         raise FormatError(f"{config.path}: layer_types has {len(types)} entries for {n_layers} layers")
     n_shared = config.integer("num_kv_shared_layers") or 0
-    head = global_value(config, "global_head_dim", "head_dim", types)
-    if head is None:
-        raise FormatError(f"{config.path}: global_head_dim is missing, expected a positive integer")
     sizes = basic_sizes(config) | {"F": config.need("intermediate_size")}
-    groups = global_value(config, "num_global_key_value_heads", "num_key_value_heads", types)
+    head, groups = full_sizes(config, types)
     inputs = config.integer("hidden_size_per_layer_input") or 0
     inner = config.integer("expert_intermediate_size", "moe_intermediate_size") or 0
     sizes |= {

@@ -71,3 +71,21 @@ def test_speculators_dflash_is_read(tmp_path: Path) -> None:
     ids = file.tensors["d2t"].numbers()
     assert (ids == np.sort(ids)).all()
     assert file.tensors["output.weight"].shape == (len(ids), 64)
+
+
+@pytest.mark.parametrize("name", ["gemma4", "gemma4-moe"])
+def test_gemma4_settings_by_layer_are_those_of_the_older_keys(tmp_path: Path, name: str) -> None:
+    """What the config class of newer `transformers` versions writes; a default of an older key has no say then."""
+    source, new = tmp_path / "old" / "model", tmp_path / "new" / "model"
+    CASES[name].write(source)
+    CASES[name].write(new)
+    config = json.loads((new / "config.json").read_text())
+    text = config["text_config"]
+    own = {"head_dim": text.pop("global_head_dim")}
+    if groups := text.pop("num_global_key_value_heads", None):
+        own["num_key_value_heads"] = groups
+    full = [i for i, kind in enumerate(text["layer_types"]) if kind == "full_attention"]
+    text["per_layer_config"] = {"0": {"sliding_window": 16}, **{str(i): own for i in full}}
+    (new / "config.json").write_text(json.dumps(config))
+    paths = [convert(ConvertConfig(path, outfile=path.with_name("out.gguf"))).paths[0] for path in (source, new)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
