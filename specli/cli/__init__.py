@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from specli._version import __version__
-from specli.cli.command import TableCommand
+from specli.cli.command import TableCommand, fit_help, name_columns
 from specli.cli.streams import discard_output
-from specli.cli.tree import COMMANDS, SUMMARY
+from specli.cli.tree import COMMANDS, ROOT_OPTIONS, SUMMARY
 from specli.errors import ResourceError, SpecliError, UsageError
 
 INTERRUPTED = 130
 
 
 class RootGroup(TyperGroup):
-    """The root command; an unknown command is answered with the nearest one."""
+    """The root command. It reads its own options: Typer would import pydantic for them with every command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Serves the options before the command; what follows them is the command's.
+
+        Raises:
+            UsageError: There is no such option.
+            typer.Exit: Options were served, or there is no command.
+        """
+        fit_help(ctx)
+        known = {spelling: names[-1] for names, _ in ROOT_OPTIONS for spelling in names}
+        options = list(takewhile(lambda argument: argument.startswith("-"), args))
+        for spelling in options:
+            if spelling.replace("_", "-") not in known:
+                raise UsageError(f"invalid argument: {spelling}", hint=nearest(spelling, known, "see specli --help"))
+        given = {known[spelling.replace("_", "-")] for spelling in options}
+        text = None if "--help" in given else root_answer(given)
+        if text is None and "--help" not in given and len(args) > len(options):
+            return super().parse_args(ctx, args[len(options) :])
+        typer.echo(ctx.get_help() if text is None else text, nl=text is None)
+        raise typer.Exit(0 if text or "--help" in given else 2)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes options and commands."""
+        rows = {"Options": [(", ".join(names), text) for names, text in ROOT_OPTIONS], "Commands": [*COMMANDS.items()]}
+        for title, records in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(records, col_max=name_columns(formatter.width))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name.
@@ -29,14 +57,32 @@ class RootGroup(TyperGroup):
         """
         command = super().get_command(ctx, cmd_name)
         if command is None and not ctx.resilient_parsing:
-            from difflib import get_close_matches
-
-            close = get_close_matches(cmd_name, COMMANDS, n=1)
-            raise UsageError(
-                f"unknown command: {cmd_name}",
-                hint=f"did you mean {close[0]}?" if close else f"commands are {', '.join(COMMANDS)}",
-            )
+            hint = nearest(cmd_name, COMMANDS, f"commands are {', '.join(COMMANDS)}")
+            raise UsageError(f"unknown command: {cmd_name}", hint=hint)
         return command
+
+
+def root_answer(options: Container[str]) -> str | None:
+    """What root options ask for; None if they ask for nothing."""
+    if "--version" in options:
+        return f"specli {__version__}\n"
+    if "--list-devices" in options:
+        from specli.cli.show import device_list
+
+        return device_list(is_verbose="--verbose" in options)
+    if "--list-models" in options:
+        from specli.cli.show import model_list
+
+        return model_list()
+    return None
+
+
+def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
+    """A hint: the name that was probably meant, or something else if none is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else otherwise
 
 
 app = typer.Typer(
@@ -44,37 +90,12 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
-@app.callback(invoke_without_command=True, help=SUMMARY)
-def root(
-    ctx: typer.Context,
-    version: bool = typer.Option(False, "--version", help="print the version"),
-    list_devices: bool = typer.Option(False, "--list-devices", help="print the devices"),
-    list_models: bool = typer.Option(False, "--list-models", help="print the models that ship with specli"),
-    verbose: bool = typer.Option(
-        False, "-v", "--verbose", help="with --list-devices: kernels and why they were chosen"
-    ),
-) -> None:
-    """The options before any command."""
-    if version:
-        typer.echo(f"specli {__version__}")
-    elif list_devices:
-        from specli.cli.show import device_list
-
-        typer.echo(device_list(is_verbose=verbose), nl=False)
-    elif list_models:
-        from specli.cli.show import model_list
-
-        typer.echo(model_list(), nl=False)
-    elif ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-        raise typer.Exit(2)
-    else:
-        return
-    raise typer.Exit
+@app.callback(help=SUMMARY, add_help_option=False)
+def root() -> None:
+    """Nothing is left to do: the group reads the options before any command."""
 
 
 def _run_command(ctx: typer.Context) -> None:

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
+from specli.cli.help import words_text
 from specli.cli.options import OPTIONS, options_of, spellings_of
 from specli.cli.options.kinds import FALSEY, parse_boolean
 from specli.cli.options.option import Option
@@ -42,8 +43,9 @@ class Origin:
         """The error of an option that was given here."""
         what = {"flag": "argument", "environment": "environment variable", "file": "setting"}[self.source]
         value = f" {option.kind.metavar}" if option.kind.takes_value else ""
-        hint = f"{option.name}{value}: {option.help}" if option.is_listed else None
-        return UsageError(f'error while handling {what} "{self.name}": {text}', hint=hint)
+        words = words_text(option)
+        hint = f"{option.name}{value}: {option.help}{f' [one of: {words}]' if words else ''}"
+        return UsageError(f'error while handling {what} "{self.name}": {text}', hint=hint if option.is_listed else None)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,26 @@ it, so that `specli --help` starts at once.
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
 from specli.cli.tree import OPERANDS
+
+MAX_COLUMNS = 100
+"""Help lines are not longer, however wide the terminal is."""
+
+
+def fit_help(ctx: Any) -> None:
+    """Sets the width of help to the terminal's; Typer's own lines never get shorter than 50 columns."""
+    ctx.terminal_width = max(20, min(shutil.get_terminal_size().columns, MAX_COLUMNS) - 2)
+
+
+def name_columns(width: int) -> int:
+    """Columns of option names beside their help; longer names have a line of their own."""
+    return 28 if width >= 60 else 12
 
 
 class TableCommand(TyperCommand):
@@ -25,6 +39,7 @@ class TableCommand(TyperCommand):
         from specli.cli.invocation import Invocation
         from specli.cli.settings import resolve
 
+        fit_help(ctx)
         assert self.name is not None
         _, n_operands = OPERANDS.get(self.name, ("", 0))
         line = read_command_line(self.name, args, max_operands=n_operands)
@@ -47,4 +62,4 @@ class TableCommand(TyperCommand):
         assert self.name is not None
         for panel, records in help_groups(self.name):
             with formatter.section(panel):
-                formatter.write_dl(records, col_max=28)
+                formatter.write_dl(records, col_max=name_columns(formatter.width))

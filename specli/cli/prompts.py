@@ -47,7 +47,7 @@ def read_prompts(config: CommandConfig) -> list[Prompt]:
 def read_prompt_file(path: Path) -> list[Prompt]:
     """Prompts of a JSON Lines file: each line a string, or an object with `prompt`, optionally `id` and `category`."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may stand inside JSON strings
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: cannot be read: {error}") from None
     prompts = [parse_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]

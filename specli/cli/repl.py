@@ -319,10 +319,16 @@ COMMANDS = {
 
 
 def run_command(conversation: Conversation, message: str) -> Answer | None:
-    """Runs a slash command; None if the message is none. What goes wrong is said and changes nothing."""
+    """Runs a slash command; None if the message is none. What goes wrong is said and changes nothing.
+
+    A line that looks like a command and is none goes to the model, as in llama.cpp; a note says so.
+    """
     name, _, argument = message.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None or bool(command.argument) > bool(argument.strip()):
+        if name[1:].isalpha():
+            what = f"{name} needs {command.argument}" if command else f"{name} is no command"
+            conversation.console.info(f"{what}, so the line goes to the model; /help lists the commands")
         return None
     try:
         return command.action(conversation, argument.strip())

@@ -63,7 +63,8 @@ def table(out: RichConsole, columns: Sequence[str], rows: Iterable[Sequence[str]
         rows = [[row[0].replace("+", "+\n"), *row[1:]] for row in rows]  # combinations take several lines
     if not _fits(out, columns, rows):
         for number, row in enumerate(rows):
-            out.print(Text(row[0].replace("\n", ""), style="bold green" if number == best else "bold"))
+            first = f"{columns[0]} {row[0]}".replace("\n", "")
+            out.print(Text(first, style="bold green" if number == best else "bold"))
             for name, cell in zip(columns[1:], row[1:], strict=True):
                 out.print(Text(f"  {name:<{max(map(len, columns))}} {cell}", overflow="fold"))
         return

@@ -149,6 +149,7 @@ def resolve(command: str, line: CommandLine, environ: Mapping[str, str], *, read
     _apply_all(settings, from_environment)
     settings.warnings += overridden(from_environment, line.assignments)
     settings.warnings += repeated(line.assignments)
+    settings.warnings += replaced(line.assignments)
     _apply_all(settings, line.assignments)
     settings.warnings += ineffective(settings, options_of(command))
     return settings
@@ -178,6 +179,21 @@ def repeated(arguments: Sequence[Assignment]) -> list[str]:
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
+
+
+def replaced(arguments: Iterable[Assignment]) -> list[str]:
+    """Warnings about a value that a later argument of another spelling replaces, as `-p TEXT -f FILE`."""
+    spellings: dict[str, str] = {}
+    warnings = []
+    for item in arguments:
+        option, name = item.option, item.origin.name
+        if not option.kind.takes_value or option.kind.merge or not option.field:
+            continue
+        for path in filter(None, (option.field, option.excludes)):
+            if path in spellings and spellings[path] != name:
+                warnings.append(f"{spellings[path]} has no effect: {name} replaces it")
+        spellings[option.field] = name
+    return warnings
 
 
 def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:

@@ -32,7 +32,7 @@ def resolve_target(source: SourceConfig) -> Path:
 
 
 def resolve_draft(source: SourceConfig, types: tuple[str, ...]) -> Path | None:
-    """The draft file, or None when none was named; `demo` is the shipped drafter that fits the chosen type.
+    """The draft file, or None when none was named; `demo` is the shipped drafter that fits the chosen type, if any.
 
     A repository given with `-hf` may carry the drafter of a chosen type as a side file.
     """
@@ -47,6 +47,8 @@ def resolve_draft(source: SourceConfig, types: tuple[str, ...]) -> Path | None:
             return fetch_side_file(source, types)
         return None
     networks = [name for name in types if name.startswith("draft-")]
+    if types and not networks and is_shipped(source.draft_model):
+        return None
     if is_shipped(source.draft_model) and len(networks) != 1:
         raise UsageError(
             "-md demo needs one --spec-type with a draft network", hint="for example --spec-type draft-eagle3"

@@ -88,7 +88,7 @@ def show_synthesis(out: RichConsole, study: Synthesis) -> None:
     table(out, ("rows", "ms", "plain steps", "per row"), rows)
     heading(out, "Speed-up, predicted from costs and measured")
     columns = (
-        "n-max", "asked len", "mean len", "drafted", "draft ms", "predicted", "measured", "even p", "even len"
+        "n-max", "asked", "length", "drafted", "draft ms", "predicted", "measured", "even p", "even len"
     )  # fmt: skip
     table(out, columns, [_cells(point) for point in study.points])
     for point in study.points[:1] if len(study.points) == 1 else ():
@@ -101,7 +101,8 @@ def show_synthesis(out: RichConsole, study: Synthesis) -> None:
     notes(
         out,
         [
-            "n-max: effective maximum K of the drafters; drafted: share of the rounds that had a draft",
+            "n-max: effective maximum K of the drafters; asked, length: mean tokens per round that were asked for, and "
+            "those that came; drafted: share of the rounds that had a draft",
             "even: acceptance per token, and mean tokens per round, at which drafting K tokens costs what it brings",
         ],
     )

@@ -1,10 +1,13 @@
 """The grammar of the command line, and its errors in full."""
 
+import os
+
 import pytest
 
 from specli.cli import main
 from specli.cli.arguments import read_command_line
 from specli.cli.config import CommandConfig
+from specli.cli.options.kinds import SPEC_TYPES
 from specli.cli.settings import Settings, resolve
 from specli.cli.tree import COMMANDS
 from specli.errors import UsageError
@@ -62,6 +65,23 @@ def test_repeated_option_warns_that_the_last_one_counts() -> None:
     ]
 
 
+def test_value_that_another_spelling_replaces_warns() -> None:
+    settings = settle("-p", "x", "-n", "3", "--predict", "4", "--binary-file", os.devnull)
+    assert settings.warnings == [
+        "-n has no effect: --predict replaces it",
+        "-p has no effect: --binary-file replaces it",
+    ]
+    assert settle("--grammar", "x", "-j", "{}").warnings == ["--grammar has no effect: -j replaces it"]
+    assert settle("-C", "1", "-Cr", "1-1").warnings == []
+
+
+def test_hint_of_a_wrong_word_lists_the_words() -> None:
+    with pytest.raises(UsageError) as caught:
+        settle("--spec-type", "ngram_mod")
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("[one of: " + " ".join(SPEC_TYPES) + "]")
+
+
 def test_option_of_another_drafter_warns() -> None:
     settings = settle("--spec-type", "ngram-simple", "--spec-ngram-mod-n-match", "12", "--spec-draft-n-max", "4")
     assert settings.warnings == [
@@ -78,7 +98,8 @@ def test_option_of_another_drafter_warns() -> None:
         (
             ["--spec-type", "--temp", "0"],
             'error while handling argument "--spec-type": expected value for argument',
-            "--spec-type TYPE[,TYPE…]: drafters, comma-separated; repeated options add up, their order does not matter",
+            "--spec-type TYPE[,TYPE…]: drafters, comma-separated; repeated options add up, their order does not matter "
+            f"[one of: {' '.join(SPEC_TYPES)}]",
         ),
         (
             ["--temp"],
@@ -118,7 +139,7 @@ def test_error_texts(arguments: list[str], message: str, hint: str | None) -> No
         ),
         (["convert"], "error: SRC is required\nhint: specli convert SRC, a checkpoint directory or hub id\n"),
         (["convert", "a", "b"], "error: invalid argument: b\nhint: see specli convert --help\n"),
-        (["--zzz"], "error: No such option: --zzz\n"),
+        (["--zzz"], "error: invalid argument: --zzz\nhint: see specli --help\n"),
     ],
 )
 def test_usage_errors_exit_with_2(

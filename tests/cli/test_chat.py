@@ -74,8 +74,12 @@ def test_single_turn_that_finds_no_room_fails(talk: Talk) -> None:
     assert talk.code == 1
 
 
-def test_unknown_commands_are_text(talk: Talk) -> None:
-    assert talk("/frob nicate\n/read\n") == "/frob nicate \n/read \n"
+def test_unknown_commands_are_text_and_a_note_says_so(talk: Talk) -> None:
+    assert talk("/frob nicate\n/read\n/usr/bin\n", "--no-show-timings") == "/frob nicate \n/read \n/usr/bin \n"
+    assert talk.err.splitlines()[1:] == [
+        "/frob is no command, so the line goes to the model; /help lists the commands",
+        "/read needs FILE, so the line goes to the model; /help lists the commands",
+    ]
 
 
 def test_regenerate_and_clear(talk: Talk) -> None:

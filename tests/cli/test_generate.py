@@ -80,6 +80,14 @@ def test_prompt_file_may_begin_with_a_byte_order_mark(
     assert capsys.readouterr().out == "one "
 
 
+def test_line_separators_inside_a_json_string_do_not_end_the_line(
+    opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.jsonl").write_text('"one\u2028two\u0085three"\r\n"four"\n')
+    assert generate("--prompts", "p.jsonl") == 0
+    assert capsys.readouterr().out == "one\u2028two\u0085three \nfour \n"
+
+
 def test_prompt_from_a_file_loses_one_newline(
     opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

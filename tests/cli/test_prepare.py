@@ -75,6 +75,10 @@ def test_generate_until_context_is_full_has_two_spellings(files: Path) -> None:
     assert prepare("-m", "t.gguf", "-n", "-2")[1].n_predict == -1
 
 
+def test_shipped_drafter_is_none_where_no_type_is_a_network(files: Path) -> None:
+    assert prepare("-m", "t.gguf", "-md", "demo", "--spec-type", "ngram-mod")[0].draft is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

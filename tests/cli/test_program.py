@@ -125,3 +125,13 @@ def test_chat_on_a_terminal(model: Path, tmp_path: Path, dimensions: tuple[int, 
     chat.expect(pexpect.EOF)
     chat.close()
     assert chat.exitstatus == 0
+
+
+@pytest.mark.parametrize("columns", [30, 40, 80])
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"]], ids=" ".join)
+def test_help_fits_the_terminal(tmp_path: Path, arguments: list[str], columns: int) -> None:
+    command = [sys.executable, "-m", "specli", *arguments]
+    env = environ(tmp_path, COLUMNS=str(columns))
+    shown = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=True).stdout
+    texts = [line for line in shown.splitlines() if not line.startswith("  -")]  # spellings are not broken
+    assert max(map(len, texts)) <= columns

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "numpy", "rich", "prompt_toolkit", "huggingface_hub", "tokenizers", "sentencepiece", "gguf")
+HEAVY = (
+    "torch", "numpy", "rich", "prompt_toolkit", "huggingface_hub", "tokenizers", "sentencepiece", "gguf", "pydantic",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
