@@ -9,12 +9,23 @@ import pytest
 from specli.drafters import DRAFTERS
 from specli.models import ARCHITECTURES
 from tests.support.runs import executors, run, speculation
-from tests.support.tiny_gguf import tiny_gguf
+from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair, tiny_target
 
-FAMILIES = sorted(set(ARCHITECTURES) - {"llama", "qwen2", "qwen3", "gemma3"})  # these are in test_lossless.py
+FAMILIES = [
+    *sorted(set(ARCHITECTURES) - {"llama", "qwen2", "qwen3", "gemma3"}),
+    "gemma4-dense",
+]  # others: test_lossless.py
 RECURRENT = ["qwen35", "qwen35moe"]
+WITH_HEADS = ["glm4moe", "gemma4", "gemma4-dense", *RECURRENT]  # families that are published with heads or an assistant
+NETWORKS = [
+    (family, name)
+    for family in FAMILIES
+    for name in NETWORK_TYPES
+    if name != "draft-simple" and (name != "draft-mtp" or family in WITH_HEADS)
+]
 TABLE_TYPES = [name for name, spec in DRAFTERS.items() if not spec.needs_draft_file]
 LOOP = [5, 6, 7, 8, 9, 10, 11, 12] * 4
+UNLIKE = [(7 * i * i + 3 * i) % 190 + 5 for i in range(40)]
 LONG, SHORT = LOOP * 2 + [40, 41], [5, 6, 7, 8, 5, 6]
 KERNELS = pytest.mark.parametrize("kernels", executors())
 
@@ -27,8 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(folder: Path, family: str, *, seed: int = 0, quant: str = "f32", tied: bool = True) -> Path:
     path = folder / f"{family}-{quant}-{seed}-{tied}.gguf"
     if not path.exists():
-        is_deep = family == "gemma4"  # enough layers for shared keys and values
-        tiny_gguf(path, family, seed=seed, quant=quant, tied=tied, n_layer=4 if is_deep else 2)
+        tiny_target(path, family, seed=seed, quant=quant, tied=tied)
     return path
 
 
@@ -45,6 +55,19 @@ def test_drafting_changes_no_token(folder: Path, kernels: str, family: str, leng
     assert [o.tokens for o in drafted] == [o.tokens for o in plain]
     assert any(o.n_drafted for o in drafted)
     assert plain[0].tokens == plain[2].tokens
+
+
+@KERNELS
+@pytest.mark.parametrize(("family", "name"), NETWORKS)
+def test_no_network_changes_a_token(folder: Path, kernels: str, family: str, name: str) -> None:
+    """Every kind of draft network alone, so that each round is its own; more of everything on the fast kernels."""
+    target, draft = tiny_pair(folder, name, family)
+    prompts, n = ([UNLIKE, SHORT, UNLIKE[:9]], 24) if kernels == "cpu" else ([SHORT], 8)
+    plain = run(target, prompts, kernels=kernels, n_predict=n)
+    for length in (1, 3, 6) if kernels == "cpu" else (5,):
+        drafted = run(target, prompts, draft=draft, spec=speculation([name], length), kernels=kernels, n_predict=n)
+        assert [o.tokens for o in drafted] == [o.tokens for o in plain]
+        assert all(o.n_drafted for o in drafted)
 
 
 @KERNELS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from specli.drafters import DRAFTERS
 from tests.support.tiny_dflash import tiny_dflash
@@ -12,6 +13,10 @@ from tests.support.tiny_gguf import tiny_gguf
 
 TABLE_TYPES = tuple(name for name, spec in DRAFTERS.items() if not spec.needs_draft_file)
 NETWORK_TYPES = tuple(name for name, spec in DRAFTERS.items() if spec.needs_draft_file)
+GEMMA4_MIXTURE = (
+    "ffn_gate_inp.weight", "ffn_gate_inp.scale", "ffn_gate_up_exps.weight", "ffn_down_exps.weight",
+    "ffn_down_exps.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight",
+)  # fmt: skip
 BLOCK = 6  # tokens of a block drafter's block: the longest draft of draft-dspark, one more than draft-dflash's
 
 # Type → (path, whether it follows its target) → draft file. draft-mtp is not here: its heads are in the target's file.
@@ -25,19 +30,30 @@ _DRAFTS: dict[str, Callable[[Path, bool], Path]] = {
 }
 
 
+def tiny_target(path: Path, family: str, **fields: Any) -> Path:
+    """A target of `tiny_gguf`; `gemma4` has enough layers for shared keys and values, `gemma4-dense` no experts."""
+    n_layer = 4 if family.startswith("gemma4") else 2
+    if family != "gemma4-dense":
+        return tiny_gguf(path, family, n_layer=n_layer, **fields)
+    absent = [f"blk.{index}.{name}" for index in range(n_layer) for name in GEMMA4_MIXTURE]
+    counts = ("gemma4.expert_count", "gemma4.expert_used_count")
+    return tiny_gguf(
+        path, "gemma4", n_layer=n_layer, metadata=dict.fromkeys(counts), tensors=dict.fromkeys(absent), **fields
+    )
+
+
 def tiny_pair(folder: Path, name: str, family: str = "llama", *, follows: bool = True) -> tuple[Path, Path | None]:
     """Target and draft file for the type `name`, made once per folder; None if the drafter is in the target's file.
 
     Tied targets mostly repeat themselves. Drafters that follow their target get drafts accepted now and then, but
     hardly look at what lies further back; the drafts of the others depend on all of it.
     """
-    if name == "draft-mtp" and family != "gemma4":
+    if name == "draft-mtp" and not family.startswith("gemma4"):
         path = folder / f"{family}-{follows}-heads.gguf"
         return (path if path.exists() else tiny_mtp(path, family, follows_target=follows)), None
     target, draft = folder / f"{family}.gguf", folder / f"{name}-{follows}.gguf"
     if not target.exists():
-        is_deep = family == "gemma4"  # enough layers for shared keys and values
-        tiny_gguf(target, family, tied=True, n_layer=4 if is_deep else 2)
+        tiny_target(target, family, tied=True)
     if not draft.exists():
         tiny_assistant(draft) if name == "draft-mtp" else _DRAFTS[name](draft, follows)
     return target, draft
