@@ -1,7 +1,10 @@
 """EAGLE-3: one layer that reads a token beside fused hidden states of the target (draft-models.md §2).
 
 llama.cpp `src/models/eagle3.cpp`. The pair of token t_{P+1} and state g_P has cell P and predicts t_{P+2}. The state
-for the next step is the residual stream before the last norm. Any number of taps is handled; llama.cpp has three.
+for the next step is the residual stream before the last norm.
+
+Beyond llama.cpp, as trainers publish it (checkpoints.md §2): any number of taps, a norm for each of them, query and key
+norms, a sliding window, and the normed state for the next step.
 """
 
 from __future__ import annotations
@@ -32,14 +35,18 @@ class Eagle3Config:
         taps: Boundaries of the target whose hidden states are fused, in this order.
         target_width: Elements of such a state, E_t.
         norm_before_fc: The joined states are normed before they are fused.
+        fc_norm: Each of the joined states is normed by itself before they are fused.
         norm_before_residual: The residual stream starts with the normed state instead of the state.
+        norm_output: The next step reads the state after the last norm.
     """
 
     network: ModelConfig
     taps: tuple[int, ...]
     target_width: int
     norm_before_fc: bool
+    fc_norm: bool
     norm_before_residual: bool
+    norm_output: bool
 
     @classmethod
     def from_gguf(cls, file: GGUFFile) -> Eagle3Config:
@@ -56,14 +63,14 @@ class Eagle3Config:
         if layer.head_size_k != layer.head_size_v:
             raise keys.error("attention.value_length", layer.head_size_v, f"the key length ({layer.head_size_k})")
         # Rows of queries and keys are stored for adjacent pairs, whatever the target does (§2.2).
-        layer = replace(layer, rope=replace(layer.rope, interleaved=True))
-        flag = file.metadata.get
+        window = keys.integer("attention.sliding_window", 0)
+        layer = replace(layer, rope=replace(layer.rope, interleaved=True), window=window)
+        names = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
         return cls(
             network=replace(network, layers=(layer,)),
             taps=taps_of(file),
             target_width=keys.count("target_hidden_size"),
-            norm_before_fc=flag(keys.full("norm_before_fc"), "bool", False),
-            norm_before_residual=flag(keys.full("norm_before_residual"), "bool", False),
+            **{name: file.metadata.get(keys.full(name), "bool", False) for name in names},
         )
 
 
@@ -113,10 +120,22 @@ class Eagle3Weights:
         self.enc_norm = RMSNorm.claim(
             tensors, "enc.output_norm.weight", n_joined, "required" if config.norm_before_fc else "no", eps=eps
         )
+        self.fc_norms = [
+            RMSNorm(tensors, f"fc_norm.{number}.weight", config.target_width, eps=eps)
+            for number in range(len(config.taps) if config.fc_norm else 0)
+        ]
         self.attn_norm = RMSNorm(tensors, f"{prefix}attn_norm.weight", width, eps=eps)
         self.attn_norm_2 = RMSNorm(tensors, f"{prefix}attn_norm_2.weight", width, eps=eps)
         self.attention = Attention(
-            tensors, prefix, layer, width, eps=eps, n_in=2 * width, biases="no", output_bias="no"
+            tensors,
+            prefix,
+            layer,
+            width,
+            eps=eps,
+            n_in=2 * width,
+            head_norms="optional",
+            biases="no",
+            output_bias="no",
         )
         self.ffn_norm = RMSNorm(tensors, f"{prefix}ffn_norm.weight", width, eps=eps)
         self.feed_forward = FeedForward(tensors, prefix, width, layer.n_ff, network.activation)
@@ -193,11 +212,18 @@ class Eagle3Network(FeedbackNetwork):
         self._compile(steps=steps)
 
     def _trace_states(self, ops: Ops) -> None:
-        features = self._features
-        if self._weights.enc_norm is not None:
-            features = self._rows.scratch.buffer("joined", features.width)
-            self._weights.enc_norm.trace(ops, features, self._features)
-        ops.linear([self._at], features, [self._weights.fc.value])
+        weights, features = self._weights, self._features
+        if weights.enc_norm is not None:
+            joined = self._rows.scratch.buffer("joined", features.width)
+            weights.enc_norm.trace(ops, joined, features)
+            features = joined
+        if weights.fc_norms:
+            apart, width = self._rows.scratch.buffer("apart", features.width), self.config.target_width
+            for number, norm in enumerate(weights.fc_norms):
+                columns = number * width, (number + 1) * width
+                norm.trace(ops, apart.columns(*columns), features.columns(*columns))
+            features = apart
+        ops.linear([self._at], features, [weights.fc.value])
 
     def _trace_cells(self, ops: Ops) -> None:
         x = self._trace_pair(ops, self._tokens, self._before, self._rows)
@@ -213,6 +239,8 @@ class Eagle3Network(FeedbackNetwork):
         weights.ffn_norm.trace(ops, normed, out)
         weights.feed_forward.trace(ops, out, normed, rows, accumulate=True)
         weights.output_norm.trace(ops, self._last, out)
+        if self.config.norm_output:
+            ops.copy(out, self._last)
 
     def _trace_pair(self, ops: Ops, tokens: Buffer, states: Buffer, rows: Rows) -> Buffer:
         """`[T, 2E]`: embeddings and states, each normed, side by side."""

@@ -51,8 +51,8 @@ class DraftOracle(ABC):
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
         return rms(x, self.eps) * self.tensor(name)
 
-    def attend(self, x: np.ndarray, position: int, *, head_norms: bool = False) -> np.ndarray:
-        """Appends the pair's key and value; what its query collects, projected."""
+    def attend(self, x: np.ndarray, position: int, *, head_norms: bool = False, window: int = 0) -> np.ndarray:
+        """Appends the pair's key and value; what its query collects among the last `window` pairs, projected."""
         size = self.number("attention.key_length")
         q, k, v = (self.layer_tensor(f"attn_{part}") @ x for part in "qkv")
         q, k, v = (part.reshape(-1, size) for part in (q, k, v))
@@ -63,11 +63,12 @@ class DraftOracle(ABC):
         q = self.rotate(q, position)
         group = len(q) // len(k)
         heads = []
+        seen = slice(-window if window else None, None)
         for head, query in enumerate(q):
-            keys = np.stack([row[head // group] for row in self.keys])
+            keys = np.stack([row[head // group] for row in self.keys[seen]])
             scores = keys @ query / np.sqrt(size)
             weights = np.exp(scores - scores.max())
-            heads.append(weights / weights.sum() @ np.stack([row[head // group] for row in self.values]))
+            heads.append(weights / weights.sum() @ np.stack([row[head // group] for row in self.values[seen]]))
         return self.layer_tensor("attn_output") @ np.concatenate(heads)
 
     def rotate(self, heads: np.ndarray, position: int) -> np.ndarray:
@@ -96,6 +97,10 @@ class Eagle3Oracle(DraftOracle):
         flag = file.metadata.require
         self.norm_before_fc = flag("eagle3.norm_before_fc", "bool")
         self.norm_before_residual = flag("eagle3.norm_before_residual", "bool")
+        self.fc_norm, self.norm_output = (
+            file.metadata.get(f"eagle3.{name}", "bool", False) for name in ("fc_norm", "norm_output")
+        )
+        self.window = file.metadata.get("eagle3.attention.sliding_window", "u32", 0)
         self.taps = flag("eagle3.target_layers", "[i32]")
         self.embeddings = self.own_or("token_embd.weight", "token_embd.weight")
         self.head = self.own_or("output.weight", "output.weight", "token_embd.weight")
@@ -111,23 +116,31 @@ class Eagle3Oracle(DraftOracle):
         joined = np.concatenate([hidden[tap] for tap in self.taps], axis=1)
         if self.norm_before_fc:
             joined = self.norm(joined, "enc.output_norm.weight")
+        if self.fc_norm:
+            parts = np.split(joined, len(self.taps), axis=1)
+            joined = np.concatenate([self.norm(part, f"fc_norm.{i}.weight") for i, part in enumerate(parts)], axis=1)
         return joined @ self.tensor("fc.weight").T
 
     def pair(self, token: int, state: np.ndarray, position: int) -> np.ndarray:
         """The residual stream after the layer."""
         normed = self.norm(state, "blk.0.attn_norm_2.weight")
         x = np.concatenate([self.norm(self.embeddings[token], "blk.0.attn_norm.weight"), normed])
-        out = (normed if self.norm_before_residual else state) + self.attend(x, position)
+        attended = self.attend(
+            x, position, head_norms="blk.0.attn_q_norm.weight" in self.file.tensors, window=self.window
+        )
+        out = (normed if self.norm_before_residual else state) + attended
         return out + self.feed_forward(self.norm(out, "blk.0.ffn_norm.weight"))
 
     def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
         self.keys, self.values = [], []
         for position, (token, state) in enumerate(zip([*history[1:], last], self.fused(history), strict=True)):
             out = self.pair(token, state, position)
-        logits = [self.head @ self.norm(out, "output_norm.weight")]
+        normed = self.norm(out, "output_norm.weight")
+        logits = [self.head @ normed]
         for position, token in enumerate(draft, len(history)):
-            out = self.pair(token, out, position)
-            logits.append(self.head @ self.norm(out, "output_norm.weight"))
+            out = self.pair(token, normed if self.norm_output else out, position)
+            normed = self.norm(out, "output_norm.weight")
+            logits.append(self.head @ normed)
         return logits
 
 

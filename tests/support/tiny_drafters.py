@@ -33,7 +33,11 @@ def tiny_eagle3(
     own_embeddings: bool = False,
     own_head: bool = False,
     norm_before_fc: bool = False,
+    fc_norm: bool = False,
     norm_before_residual: bool = False,
+    norm_output: bool = False,
+    head_norms: bool = False,
+    window: int = 0,
     factors: bool = False,
     follows_target: bool = False,
     metadata: Mapping[str, tuple[str, object] | None] | None = None,
@@ -57,7 +61,11 @@ def tiny_eagle3(
         own_embeddings: Has `token_embd`.
         own_head: Has `output`; a reduced vocabulary always does.
         norm_before_fc: Norms the joined states.
+        fc_norm: Norms each of the joined states.
         norm_before_residual: The residual stream starts normed.
+        norm_output: The next step reads the normed state.
+        head_norms: Norms queries and keys.
+        window: Sliding window; 0 = none.
         factors: Has `rope_freqs`.
         follows_target: The newest tap is passed through and the layer does little, so that what the target says is
             often what the drafter repeats: drafts for text that repeats itself get accepted.
@@ -95,6 +103,10 @@ def tiny_eagle3(
         given["output_norm.weight"] = np.ones(width, np.float32)
     if norm_before_fc:
         given["enc.output_norm.weight"] = norm(len(taps) * target_width)
+    if fc_norm:
+        given |= {f"fc_norm.{number}.weight": norm(target_width) for number in range(len(taps))}
+    if head_norms:
+        given |= {f"blk.0.attn_{part}_norm.weight": norm(size) for part in "qk"}
     if own_embeddings:
         given["token_embd.weight"] = matrix(words.size, width, 4)
     if own_head or reduced:
@@ -124,6 +136,11 @@ def tiny_eagle3(
     pairs["eagle3.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
     pairs["eagle3.norm_before_fc"] = ("bool", norm_before_fc)
     pairs["eagle3.norm_before_residual"] = ("bool", norm_before_residual)
+    for name, value in (("fc_norm", fc_norm), ("norm_output", norm_output)):
+        if value:
+            pairs[f"eagle3.{name}"] = ("bool", True)
+    if window:
+        pairs["eagle3.attention.sliding_window"] = ("u32", window)
     write_tiny(path, "eagle3", {**pairs, **words.metadata, **(metadata or {})}, given, quant=quant)
     return path
 
