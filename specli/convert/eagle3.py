@@ -27,6 +27,8 @@ LAYER = (
     Row("self_attn.k_proj.weight", "attn_k.weight", "K 2E", pair_heads("G")),
     Row("self_attn.v_proj.weight", "attn_v.weight", "K 2E"),
     Row("self_attn.o_proj.weight", "attn_output.weight", "E Q"),
+    Row("self_attn.q_norm.weight", "attn_q_norm.weight", "D", pair_heads("1"), need="optional"),
+    Row("self_attn.k_norm.weight", "attn_k_norm.weight", "D", pair_heads("1"), need="optional"),
     Row("post_attention_layernorm.weight", "ffn_norm.weight", "E"),
     Row("mlp.gate_proj.weight", "ffn_gate.weight", "F E"),
     Row("mlp.up_proj.weight", "ffn_up.weight", "F E"),
@@ -38,6 +40,7 @@ LEFT_OUT = {
     "verifier_lm_head.weight": "the target's own",
 }
 UPSTREAM_TAPS = 3
+FC_NORM = "fc_norm."
 
 _OWN_TOKENIZERS = frozenset({"gemma4", "glm4moe", "gemma3"})
 """Targets whose tokenizer the Llama procedure, which upstream uses for every EAGLE-3 file, would get wrong."""
@@ -50,7 +53,7 @@ def rename(name: str) -> str:
         return "layers.0." + name.removeprefix("midlayer.")
     for place, number in (("low", 0), ("mid", 1), ("high", 2)):
         if name == f"aux_norm_{place}.weight":
-            return f"fc_norm.{number}.weight"
+            return f"{FC_NORM}{number}.weight"
     return name
 
 
@@ -71,8 +74,12 @@ def plan_eagle3(job: Job) -> Blueprint:
             f"{config.path}: target_hidden_size {width} does not match {target.path} ({target.width})"
         )
     taps = choose_taps(job, target)
-    sizes |= {"2E": 2 * sizes["E"], "N": draft_vocabulary_size(job, n_tokens), "T": len(taps) * width}
+    sizes |= {"2E": 2 * sizes["E"], "N": draft_vocabulary_size(job, n_tokens), "T": len(taps) * width, "W": width}
+    sizes["1"] = 1
     norm_before_fc = bool(raw.flag("norm_before_fc"))
+    has_fc_norm = bool(raw.flag("fc_norm")) or any(name.startswith(FC_NORM) for name in names)
+    if norm_before_fc and has_fc_norm:
+        raise FormatError(f"{config.path}: norm_before_fc and fc_norm exclude each other")
     check_vocabulary(job, target, n_tokens)
 
     first = Keys()
@@ -82,11 +89,16 @@ def plan_eagle3(job: Job) -> Blueprint:
     first.add("eagle3.norm_before_fc", "bool", norm_before_fc)
     keys = shared_keys("eagle3", config.merged({"draft_vocab_size": None}), job.outtype, 1)
     llama_extra_keys(keys, "eagle3", config)
+    _add_extensions(job, keys, names, has_fc_norm=has_fc_norm)
     say_rope(job, keys, "eagle3")
     return Blueprint(
         layout="EAGLE-3",
         architecture="eagle3",
-        rows=[*_top_rows(job, target, sizes, norm_before_fc), *at(LAYER, "layers.0.", "blk.0.")],
+        rows=[
+            *_top_rows(job, target, sizes, norm_before_fc),
+            *(Row(f"{FC_NORM}{i}.weight", f"fc_norm.{i}.weight", "W") for i in range(len(taps) if has_fc_norm else 0)),
+            *at(LAYER, "layers.0.", "blk.0."),
+        ],
         sizes=sizes,
         keys=keys,
         first_keys=first,
@@ -174,11 +186,8 @@ def _refuse_unsupported(job: Job, names: set[str]) -> None:
     layers = sorted({int(name.split(".")[1]) for name in names if name.startswith("layers.")})
     n_layers = job.config.integer("num_hidden_layers")
     refusals = (
-        (bool(raw.flag("fc_norm")) or any(name.startswith("fc_norm.") for name in names), "fc_norm (EAGLE-3.1)"),
-        ("speculators_model_type" in raw and bool(raw.flag("norm_output")), "norm_output"),
         (raw.section("eagle_config").flag("use_aux_hidden_state") is False, "use_aux_hidden_state: false"),
         (len(layers) > 1, f"{len(layers)} decoder layers, one is handled"),
-        (any("self_attn.q_norm" in name for name in names), "query and key norms in an EAGLE-3 layer"),
         (any(name.endswith("proj.bias") for name in names), "attention or feed-forward biases"),
         ("fc.bias" in names, "a bias on fc"),
     )
@@ -189,6 +198,22 @@ def _refuse_unsupported(job: Job, names: set[str]) -> None:
         raise FormatError(f"{job.checkpoint.directory}: no decoder layer, expected midlayer.* or layers.0.*")
     if n_layers not in (None, 1):
         job.warnings.append(f"num_hidden_layers is {n_layers}, the checkpoint has one layer; one is written")
-    if "sliding_attention" in (job.config.texts("layer_types") or []):
-        window = job.config.integer("sliding_window")
-        job.warnings.append(f"the layer was trained with a window of {window} tokens; an EAGLE-3 file attends to all")
+
+
+def _add_extensions(job: Job, keys: Keys, names: set[str], *, has_fc_norm: bool) -> None:
+    """What newer trainers add and llama.cpp does not know: keys, and a warning that names it."""
+    raw, config = job.checkpoint.config, job.config
+    # SpecForge writes norm_output too, and means the norm before the head, which every EAGLE-3 head has.
+    norm_output = "speculators_model_type" in raw and bool(raw.flag("norm_output"))
+    window = config.integer("sliding_window") if "sliding_attention" in (config.texts("layer_types") or []) else None
+    keys.add("eagle3.fc_norm", "bool", has_fc_norm or None)
+    keys.add("eagle3.norm_output", "bool", norm_output or None)
+    keys.add("eagle3.attention.sliding_window", "u32", window)
+    for what, applies in (
+        ("a norm per tap: llama.cpp does not load the file", has_fc_norm),
+        ("query and key norms: llama.cpp does not load the file", any("self_attn.q_norm" in name for name in names)),
+        ("norm_output: llama.cpp ignores it, and drafts worse after the first token", norm_output),
+        (f"a window of {window} tokens: llama.cpp ignores it, and drafts worse beyond it", window is not None),
+    ):
+        if applies:
+            job.warnings.append(what)

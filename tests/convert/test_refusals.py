@@ -361,17 +361,18 @@ DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
     (
         "eagle3-angelslim",
         {"fc_norm": True},
-        "eagle3-angelslim/config.json: EAGLE-3 with fc_norm (EAGLE-3.1) is not handled",
+        "eagle3-angelslim: not a complete EAGLE-3 checkpoint: missing fc_norm.0.weight; missing fc_norm.1.weight; "
+        "missing fc_norm.2.weight",
+    ),
+    (
+        "eagle3-31",
+        {"norm_before_fc": True},
+        "eagle3-31/config.json: norm_before_fc and fc_norm exclude each other",
     ),
     (
         "eagle3-angelslim",
         {"eagle_config": {"use_aux_hidden_state": False}},
         "eagle3-angelslim/config.json: EAGLE-3 with use_aux_hidden_state: false is not handled",
-    ),
-    (
-        "eagle3-speculators",
-        {"norm_output": True},
-        "eagle3-speculators/config.json: EAGLE-3 with norm_output is not handled",
     ),
     (
         "dspark-deepspec",

