@@ -7,7 +7,7 @@ from pathlib import Path
 from specli.convert.changes import stack
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import GATING, Keys, rope_block, shared_keys
-from specli.convert.llama import HEAD, TOP
+from specli.convert.llama import TOP, head_row
 from specli.convert.mtp import NEXTN, layers
 from specli.convert.plan import Blueprint, Row
 from specli.convert.vocab import bpe_keys
@@ -88,7 +88,7 @@ def plan_glm4_moe(job: Job) -> Blueprint:
     return Blueprint(
         layout="GLM-4.5",
         architecture="glm4moe",
-        rows=[*TOP, HEAD, *rows],
+        rows=[*TOP, head_row(config), *rows],
         sizes=sizes,
         keys=keys,
         vocabulary=lambda: glm_keys(job.checkpoint.directory, sizes["V"]),

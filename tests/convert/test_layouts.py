@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from specli.convert import ConvertConfig, ConvertReport, convert
+from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES
 
@@ -59,6 +61,23 @@ def test_untied_target_keeps_the_drafters_head(tmp_path: Path) -> None:
     tied = {row.name: row for row in run(tmp_path / "tied", "dspark-deepspec").tensors}
     assert untied.keys() - tied.keys() == {"output.weight"}
     assert untied["output.weight"].sources == ("lm_head.weight",)
+
+
+def test_a_tied_glm_has_no_head_of_its_own(tmp_path: Path) -> None:
+    """llama.cpp reads the head from `token_embd` then, that of the MTP block as well (src/models/glm4-moe.cpp)."""
+    source = tmp_path / "glm4-moe"
+    CASES["glm4-moe"].write(source)
+    tensors = load_file(source / "model.safetensors")
+    heads = {"lm_head.weight", "model.layers.3.shared_head.head.weight"}
+    save_file({name: tensor for name, tensor in tensors.items() if name not in heads}, source / "model.safetensors")
+    request = ConvertConfig(source, outfile=tmp_path / "out.gguf")
+    with pytest.raises(FormatError, match=r"lm_head\.weight"):
+        convert(request)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    file = GGUFFile.open(convert(request).paths[0])
+    assert "blk.3.nextn.eh_proj.weight" in file.tensors
+    assert not file.tensors.keys() & {"output.weight", "blk.3.nextn.shared_head_head.weight"}
 
 
 def test_speculators_dflash_is_read(tmp_path: Path) -> None:
