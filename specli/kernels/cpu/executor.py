@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 from collections import Counter
@@ -118,7 +119,8 @@ class CpuExecutor(Executor):
         n_experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
         n_strips = -(-n_out // 16)
         strip_bytes = self._library.strip_bytes(type, n_in)
-        storage = torch.empty(n_experts * n_strips * strip_bytes + _ALIGNMENT, dtype=torch.uint8)
+        n_bytes = n_experts * n_strips * strip_bytes + _ALIGNMENT
+        storage = torch.empty(n_bytes, dtype=torch.uint8) if len(tensor.shape) == 2 else _large_pages(n_bytes)
         data = -(-storage.data_ptr() // _ALIGNMENT) * _ALIGNMENT
         struct = WeightStruct(data, strip_bytes, type, n_out, n_in, n_experts, n_strips)
         address, is_mapped = source.__array_interface__["data"][0], _is_mapped(source)
@@ -156,6 +158,21 @@ class CpuExecutor(Executor):
     def close(self) -> None:
         """Lets the weights go; the threads end with the last executor that shares them."""
         self._weights.clear()
+
+
+def _large_pages(n_bytes: int) -> torch.Tensor:
+    """Storage that takes no memory before it is written, in large pages where the system has them.
+
+    Rows jump from expert to expert, so small pages would cost a look-up every few lines.
+    """
+    try:
+        pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{n_bytes} bytes") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=torch.uint8)
 
 
 def _address(array: npt.NDArray[np.uint8]) -> int:
