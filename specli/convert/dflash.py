@@ -210,19 +210,21 @@ def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_
         scale = math.sqrt(target.width)
     keys.add("dflash.embedding_scale", "f32", scale)
     keys.add("dflash.target_layers", "[i32]", taps)
-    _add_window(keys, config, nested)
-    causal = config.flag("is_causal")
-    keys.add("dflash.attention.causal", "bool", nested.flag("causal") if causal is None else causal)
+    _add_causal(job, keys, nested, _add_window(keys, config, nested))
     if target.has_mrope:
         keys.add("dflash.rope.dimension_sections", "[i32]", [head_width // 2, 0, 0, 0])
 
 
-def _add_window(keys: Keys, config: Values, nested: Values) -> None:
-    """Window keys, written only when a layer has one: a file with a window and no windowed layer does not load."""
+def _add_window(keys: Keys, config: Values, nested: Values) -> list[bool]:
+    """Window keys, written only when a layer has one: a file with a window and no windowed layer does not load.
+
+    Returns:
+        Layers that `layer_types` says slide; empty if nobody reads it.
+    """
     everywhere = bool(nested.flag("use_swa"))
     window = nested.integer("swa_window_size") or config.integer("sliding_window")
     if not (everywhere or config.flag("use_sliding_window")) or not window:
-        return
+        return []
     types = config.texts("layer_types") or []
     n_layers = config.need("num_hidden_layers")
     if not everywhere and len(types) != n_layers:
@@ -231,6 +233,28 @@ def _add_window(keys: Keys, config: Values, nested: Values) -> None:
     if any(pattern):
         keys.add("dflash.attention.sliding_window", "u32", window)
         keys.add("dflash.attention.sliding_window_pattern", "[bool]", pattern)
+    return [] if everywhere else pattern
+
+
+def _add_causal(job: Job, keys: Keys, nested: Values, slides: list[bool]) -> None:
+    """Whether a slot of a block is kept from seeing later ones: as the config says, else in the layers that slide.
+
+    The latter is what z-lab's dflash, SpecForge and speculators do; speculators has a switch for it. llama.cpp has one
+    flag for all layers.
+    """
+    config = job.config
+    causal = config.flag("is_causal")
+    if causal is None:
+        causal = nested.flag("causal")
+    if causal is None and any(slides) and not config.flag("sliding_window_non_causal"):
+        if all(slides):
+            causal = True
+        else:
+            keys.add("dflash.attention.causal_pattern", "[bool]", slides)
+            job.warnings.append(
+                "only sliding layers are causal within a block: llama.cpp takes none to be, and drafts worse"
+            )
+    keys.add("dflash.attention.causal", "bool", causal)
 
 
 def with_mask(job: Job, keys: Keys, n_tokens: int) -> Keys:

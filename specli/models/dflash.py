@@ -8,6 +8,7 @@ The keys and values of a block stay in cells that the next block or `ingest` ove
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +138,7 @@ class DFlashNetwork:
         self._context = self._new_rows(features.capacity)
         self._tokens = new(n_slots, 1, Extent.TOKENS, torch.int32)
         self._tokens.data.fill_(config.mask_id)
-        self._rows = self._new_rows(n_slots, ends=not config.is_causal)
+        self._rows = self._new_rows(n_slots, ends=not all(config.causal))
         self._x = new(n_slots, n_embd, Extent.TOKENS)
         self._predicting = new(n_draft, 1, Extent.OUTPUTS, torch.int32)
         self._predicting.data[:, 0] = torch.arange(config.first_slot, n_slots)
@@ -179,8 +180,9 @@ class DFlashNetwork:
     def _trace_backbone(self, ops: Ops) -> None:
         network, slots = self.config.network, self.slots
         ops.embed(self._x, self._token_embd.value, self._tokens, scale=network.embedding_scale)
-        for layer, cache in zip(self._weights.layers, self.cache.layers, strict=True):
-            layer.trace(ops, self._x, self._rows, cache, self._rope)
+        causal_rows = replace(self._rows, ends=None)
+        for layer, cache, is_causal in zip(self._weights.layers, self.cache.layers, self.config.causal, strict=True):
+            layer.trace(ops, self._x, causal_rows if is_causal else self._rows, cache, self._rope)
         ops.gather(slots.hidden, self._x, self._predicting)
         self._weights.output_norm.trace(ops, slots.hidden, slots.hidden)
         ops.linear([slots.logits], slots.hidden, [self._output.value])

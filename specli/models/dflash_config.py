@@ -54,7 +54,7 @@ class DFlashConfig:
         taps: Boundaries of the target whose hidden states are fused, in this order.
         block_size: Slots the network was trained with, the anchor's included.
         mask_id: Token at the slots that are to be filled.
-        is_causal: A slot does not see later slots.
+        causal: By layer, whether a slot does not see later slots.
         value_scale: Factor on the attention's output; 1 = none.
         logit_scale: Factor on logits (DFlash2); 1 = none.
         first_slot: First slot that predicts: 0 if the anchor's does (it then predicts its successor), else 1.
@@ -69,7 +69,7 @@ class DFlashConfig:
     taps: tuple[int, ...]
     block_size: int
     mask_id: int
-    is_causal: bool
+    causal: tuple[bool, ...]
     value_scale: float
     logit_scale: float
     first_slot: int
@@ -113,7 +113,7 @@ class DFlashConfig:
             taps=taps_of(file),
             block_size=block_size,
             mask_id=mask_id,
-            is_causal=file.metadata.get(keys.full("attention.causal"), "bool", False),
+            causal=_causal(file, keys, network.n_layers),
             value_scale=keys.number("attention.value_scale", 0.0) or 1.0,
             logit_scale=(keys.number("logit_scale", 0.0) or 1.0) if selector is not None else 1.0,
             first_slot=first_slot,
@@ -176,6 +176,14 @@ def _windows(file: GGUFFile, keys: Keys, n_layers: int) -> tuple[int, ...]:
     if len(flags) != n_layers or not any(flags):
         raise keys.error(name, flags, f"{n_layers} flags, at least one of them set")
     return tuple(window if flag else 0 for flag in flags)
+
+
+def _causal(file: GGUFFile, keys: Keys, n_layers: int) -> tuple[bool, ...]:
+    """Causality of each layer: the pattern that `specli convert` writes where layers differ, else one flag for all."""
+    name = "attention.causal_pattern"
+    if keys.full(name) in file.metadata:
+        return tuple(map(bool, keys.per_layer(name, n_layers, 0)))
+    return (file.metadata.get(keys.full("attention.causal"), "bool", False),) * n_layers
 
 
 def _dflash2(file: GGUFFile, keys: Keys) -> tuple[ConvolutionConfig, SelectorConfig]:

@@ -25,6 +25,11 @@ CASES: dict[str, tuple[str, dict[str, object], str]] = {
     "plain": ("draft-dflash", {}, "llama"),
     "causal": ("draft-dflash", {"metadata": {"dflash.attention.causal": ("bool", True)}}, "llama"),
     "windows": ("draft-dflash", {"windows": (True, False), "n_layer": 2, "window": 7}, "qwen3"),
+    "sliding layers causal": (
+        "draft-dflash",
+        {"windows": (True, False), "metadata": {"dflash.attention.causal_pattern": ("[bool]", [True, False])}},
+        "qwen3",
+    ),
     "own-ends": ("draft-dflash", {"own_embeddings": True, "own_head": True}, "llama"),
     "own-tied": ("draft-dflash", {"own_embeddings": True}, "llama"),
     "reduced": ("draft-dflash", {"reduced": 90}, "qwen2"),

@@ -726,6 +726,32 @@ def dflash_speculators(directory: Path) -> None:
     write_checkpoint(directory, config, random_tensors(shapes) | vocabulary_map())
 
 
+def _sliding(layer: dict[str, Any], *kinds: str) -> dict[str, Any]:
+    """A layer config whose layers slide, causal within a block, as speculators' command line has it by default."""
+    return layer | {"layer_types": list(kinds), "sliding_window": 24, "use_sliding_window": True}
+
+
+def dflash_sliding_speculators(directory: Path) -> None:
+    """Every layer slides: causal, and a file can say so for all. No reduced vocabulary, no head of its own."""
+    layer = _sliding(_layer_config("qwen3", 2), SLIDING, SLIDING)
+    config = _speculators("dflash", "DFlashSpeculator", layer, 7, block_size=8, mask_token_id=310,
+                          aux_hidden_state_layer_ids=list(TAPS), target_hidden_size=None, sample_from_anchor=False,
+                          sliding_window_non_causal=False)  # fmt: skip
+    config["draft_vocab_size"] = V
+    write_checkpoint(directory, config, random_tensors(dflash_shapes()))
+
+
+def dspark_sliding_speculators(directory: Path) -> None:
+    """One layer slides and is causal, the other is not."""
+    layer = _sliding(_layer_config("qwen3", 2), SLIDING, FULL)
+    config = _speculators("dspark", "DSparkSpeculator", layer, 8, block_size=8, mask_token_id=310, markov_rank=16,
+                          aux_hidden_state_layer_ids=list(TAPS), target_hidden_size=None, sample_from_anchor=True,
+                          sliding_window_non_causal=False, markov_head_type="vanilla", enable_confidence_head=True,
+                          confidence_head_with_markov=True)  # fmt: skip
+    shapes = dflash_shapes() | _markov(DRAFT_V) | {"lm_head.weight": (DRAFT_V, E)}
+    write_checkpoint(directory, config, random_tensors(shapes) | vocabulary_map())
+
+
 def _markov(n: int = V, rank: int = 16) -> Shapes:
     return {"markov_head.markov_w1.weight": (V, rank), "markov_head.markov_w2.weight": (n, rank),
             "confidence_head.proj.weight": (1, E + rank), "confidence_head.proj.bias": (1,)}  # fmt: skip
@@ -863,6 +889,12 @@ CASES: dict[str, Case] = {
     "dflash-speculators": Case(dflash_speculators, "qwen3", upstream="does not read the nested layer config"),
     "dspark-deepspec": Case(dspark_deepspec, "qwen3-tied"),
     "dspark-untied": Case(dspark_deepspec, "qwen3", upstream="drops the head of an untied target"),
+    "dflash-speculators-sliding": Case(
+        dflash_sliding_speculators, "qwen3", upstream="does not read the nested layer config"
+    ),
+    "dspark-speculators-sliding": Case(
+        dspark_sliding_speculators, "qwen3", upstream="does not know layers that are causal beside others that are not"
+    ),
     "dspark-speculators": Case(dspark_speculators, "qwen3"),
     "dspark-specforge": Case(dspark_specforge, "qwen3"),
     "dspark-lfm2": Case(dspark_lfm2, "qwen3"),

@@ -107,7 +107,8 @@ class DFlashOracle:
         if weight is None:
             v = self.norm(v, None)
         distance = np.arange(n, n + n_slots)[:, None] - np.arange(n + n_slots)[None, :]
-        hidden = (distance < 0) & self.flag("attention.causal", False)
+        causal = self._file.metadata.get("dflash.attention.causal_pattern", "[bool]", None)
+        hidden = (distance < 0) & (self.flag("attention.causal", False) if causal is None else causal[layer])
         key = "dflash.attention.sliding_window_pattern"
         if key in self._file.metadata and self._file.metadata.require(key, "[int]")[layer]:
             hidden |= distance >= self.integer("attention.sliding_window")
