@@ -108,3 +108,28 @@ def test_gemma4_settings_by_layer_are_those_of_the_older_keys(tmp_path: Path, na
     (new / "config.json").write_text(json.dumps(config))
     paths = [convert(ConvertConfig(path, outfile=path.with_name("out.gguf"))).paths[0] for path in (source, new)]
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "causal", "pattern"),
+    [
+        ({"is_causal": None}, None, [True, False]),
+        ({"is_causal": None, "layer_types": ["sliding_attention"] * 2}, True, None),
+        ({"is_causal": None, "layer_types": ["full_attention"] * 2}, None, None),
+        ({"is_causal": None, "sliding_window_non_causal": True}, None, None),
+        ({"is_causal": True}, True, None),
+        ({"is_causal": False}, False, None),
+    ],
+    ids=str,
+)
+def test_which_dflash_layers_are_causal(
+    tmp_path: Path, change: dict[str, object], causal: bool | None, pattern: list[bool] | None
+) -> None:
+    source, target = tmp_path / "dflash", tmp_path / "qwen3"
+    CASES["dflash-sliding"].write(source)
+    CASES["qwen3"].write(target)
+    path = source / "config.json"
+    path.write_text(json.dumps({k: v for k, v in (json.loads(path.read_text()) | change).items() if v is not None}))
+    metadata = convert(ConvertConfig(source, outfile=tmp_path / "out.gguf", target=target)).metadata
+    assert metadata.get("dflash.attention.causal") is causal
+    assert metadata.get("dflash.attention.causal_pattern") == pattern
