@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 from specli.convert.changes import Change, keep, unpair_heads
 from specli.convert.draft_vocabulary import absolute_ids, draft_vocabulary_size
@@ -15,12 +14,13 @@ from specli.convert.eagle3 import check_vocabulary
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import Keys, rope_block, shared_keys
 from specli.convert.llama import rope_factors
+from specli.convert.mask_embedding import mask_embedding_tensors
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.rope import override_rope, say_rope
 from specli.convert.taps import choose, default_block
 from specli.convert.target import Target
 from specli.convert.values import Values
-from specli.errors import FormatError, IncompatibleError, UnsupportedError
+from specli.errors import FormatError, IncompatibleError
 
 DEFAULT_BLOCK_SIZE = 16
 LEFT_OUT = {
@@ -85,7 +85,6 @@ def draft_config(job: Job) -> Values:
 def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
     """Any DFlash head; DSpark builds on it."""
     target = job.need_target(layout)
-    check_no_mask_embedding(job.checkpoint.directory)
     job.config = draft_config(job)
     config = job.config
     nested = config.section("dflash_config")
@@ -125,6 +124,12 @@ def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
         left_out["embed_tokens.weight"] = "has_embed_tokens is false"
         rows = [row for row in rows if row.source != "embed_tokens.weight"]
 
+    own = {rename(name): tensor for name, tensor in job.checkpoint.tensors.items() if rename(name) not in left_out}
+    made = mask_embedding_tensors(job, target, own, mask_token(config))
+    if made:
+        left_out["embed_tokens.weight"] = "replaced, with the row of the mask token from mask_embedding.pt"
+        rows = [row for row in rows if row.name not in made]
+
     keys = shared_keys("dflash", config, job.outtype, n_layers)
     add_dflash_keys(keys, job, target, taps, sizes["D"])
     say_rope(job, keys, "dflash")
@@ -135,24 +140,10 @@ def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
         sizes=sizes,
         keys=keys,
         vocabulary=lambda: with_mask(job, target.vocabulary(n_tokens), n_tokens),
-        generated=rope_factors(config, sizes["D"]),
+        generated={**rope_factors(config, sizes["D"]), **made},
         rename=rename,
         left_out=left_out,
     )
-
-
-def check_no_mask_embedding(directory: Path) -> None:
-    """Refuses a separately stored embedding of the mask token: it would have to go into a copy of the target's table.
-
-    Raises:
-        UnsupportedError: There is one; without it the drafter would read the target's embedding and draft badly.
-    """
-    path = directory / "mask_embedding.pt"
-    if path.exists():
-        raise UnsupportedError(
-            f"{path}: a separate mask embedding is not handled",
-            hint="write it into row mask_token_id of embed_tokens.weight in the checkpoint",
-        )
 
 
 def check_width(job: Job, target: Target, width: int) -> None:
@@ -257,15 +248,19 @@ def _add_causal(job: Job, keys: Keys, nested: Values, slides: list[bool]) -> Non
     keys.add("dflash.attention.causal", "bool", causal)
 
 
+def mask_token(config: Values) -> int | None:
+    """The token at slots that are to be filled."""
+    nested = config.section("dflash_config").integer("mask_token_id")
+    return config.integer("mask_token_id") if nested is None else nested
+
+
 def with_mask(job: Job, keys: Keys, n_tokens: int) -> Keys:
     """The tokenizer keys with the drafter's mask id.
 
     Raises:
         FormatError: There is none, or it is outside the vocabulary.
     """
-    mask = job.config.section("dflash_config").integer("mask_token_id")
-    if mask is None:
-        mask = job.config.integer("mask_token_id")
+    mask = mask_token(job.config)
     if mask is None or mask >= n_tokens:
         raise FormatError(f"{job.config.path}: mask_token_id is {mask}, expected an id below {n_tokens}")
     keys.add("tokenizer.ggml.mask_token_id", "u32", mask)

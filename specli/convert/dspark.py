@@ -58,7 +58,8 @@ def plan_dspark(job: Job) -> Blueprint:
     rows = blueprint.rows
     left_out = dict(blueprint.left_out)
     has_own_table = "embed_tokens.weight" in names and config.flag("has_embed_tokens") is not False
-    if is_full and "lm_head.weight" in names and (target.is_tied or not has_own_table):
+    has_made_table = "token_embd.weight" in blueprint.generated
+    if is_full and "lm_head.weight" in names and not has_made_table and (target.is_tied or not has_own_table):
         # A frozen copy of the target's head, which the run-time borrows or reads from token_embd. An untied target's
         # head stays beside token_embd: without it the loader would take token_embd for the head.
         rows = [row for row in rows if row.source != "lm_head.weight"]

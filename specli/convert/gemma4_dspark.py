@@ -13,6 +13,7 @@ from specli.convert.eagle3 import check_vocabulary
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import shared_keys
 from specli.convert.lazy import LazyTensor
+from specli.convert.mask_embedding import FILE as MASK_FILE
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.rope import say_rope
 from specli.convert.values import Values
@@ -132,6 +133,7 @@ def _refuse(job: Job, names: set[str], rope: Values, n_layers: int, n_tokens: in
         (bool(config.number("final_logit_softcapping")), "final_logit_softcapping is set"),
         (bool(nested.flag("use_swa")) and not nested.integer("swa_window_size"), "use_swa without swa_window_size"),
         ("lm_head.weight" not in names and not config.flag("tie_word_embeddings"), "an untied head is missing"),
+        ((job.checkpoint.directory / MASK_FILE).exists(), f"there is a {MASK_FILE}"),
     )
     found = [reason for applies, reason in refusals if applies]
     if found:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from specli.convert import ConvertConfig, convert
 from specli.errors import SpecliError
@@ -509,10 +510,59 @@ def test_rotary_share_beyond_one(tmp_path: Path, share: int) -> None:
     assert refused(source) == f"gemma4/config.json: partial_rotary_factor is {share}, expected 0 to 1"
 
 
-def test_separate_mask_embedding(tmp_path: Path) -> None:
+def mask_embedding(token: object = 310, size: int = E) -> dict[str, object]:
+    return {"mask_token_id": token, "embedding": torch.zeros(size)}
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([1], "expected a torch file with mask_token_id and embedding"),
+        ({"embedding": torch.zeros(E)}, "expected a torch file with mask_token_id and embedding"),
+        (mask_embedding(311), "mask_token_id is 311, expected that of the config (310), below 320"),
+        (mask_embedding("a"), "mask_token_id is a, expected that of the config (310), below 320"),
+        (mask_embedding(size=5), f"embedding is [5], expected a tensor of shape [{E}]"),
+        ({"mask_token_id": 310, "embedding": 1}, f"embedding is int, expected a tensor of shape [{E}]"),
+    ],
+    ids=str,
+)
+def test_mask_embedding_that_does_not_fit(tmp_path: Path, record: object, message: str) -> None:
     source = folder(tmp_path, "dflash-zlab")
-    (source / "mask_embedding.pt").write_bytes(b"")
-    assert refused(source, target=folder(tmp_path, "qwen3")) == (
-        "dflash-zlab/mask_embedding.pt: a separate mask embedding is not handled | "
-        "write it into row mask_token_id of embed_tokens.weight in the checkpoint"
+    torch.save(record, source / "mask_embedding.pt")
+    assert refused(source, target=folder(tmp_path, "qwen3")) == f"dflash-zlab/mask_embedding.pt: {message}"
+
+
+class Canary:
+    """Unpickling it writes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04rubbish", None], ids=["empty", "rubbish", "code"])
+def test_mask_embedding_that_is_no_torch_file(tmp_path: Path, content: bytes | None) -> None:
+    source, target = folder(tmp_path, "dflash-zlab"), folder(tmp_path, "qwen3")
+    path = source / "mask_embedding.pt"
+    if content is None:
+        torch.save({"mask_token_id": 310, "embedding": Canary(tmp_path / "canary")}, path)
+    else:
+        path.write_bytes(content)
+    expected = "dflash-zlab/mask_embedding.pt: expected a torch file with mask_token_id and embedding"
+    assert refused(source, target=target) == expected
+    assert not (tmp_path / "canary").exists()
+
+
+def test_mask_embedding_needs_the_targets_weights(tmp_path: Path) -> None:
+    source, target = folder(tmp_path, "dflash-mask-embedding"), folder(tmp_path, "qwen3")
+    convert(ConvertConfig(target, outfile=tmp_path / "qwen3.gguf"))
+    assert refused(source, target=tmp_path / "qwen3.gguf") == (
+        "dflash-mask-embedding/mask_embedding.pt: needs the target's embeddings and head | "
+        "give its checkpoint directory with --target-model-dir, not a GGUF file"
     )
+    (target / "model.safetensors").unlink()
+    assert refused(source, target=target) == "qwen3: no weights, expected model*.safetensors or pytorch_model*.bin"
+    write_safetensors(target / "model.safetensors", random_tensors({"model.embed_tokens.weight": (320, E)}))
+    assert refused(source, target=target) == "qwen3: missing lm_head.weight, which mask_embedding.pt needs"

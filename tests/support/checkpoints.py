@@ -691,6 +691,15 @@ def dflash_zlab(directory: Path) -> None:
     write_checkpoint(directory, config, random_tensors(dflash_shapes()))
 
 
+def dflash_mask_embedding(directory: Path) -> None:
+    """An embedding of the mask token beside the weights, as MiMo's heads have it."""
+    import torch
+
+    dflash_zlab(directory)
+    vector = torch.from_numpy(random_values("mask", (E,), 1.0))
+    torch.save({"mask_token_id": 310, "embedding": vector}, directory / "mask_embedding.pt")
+
+
 def dflash_sliding(directory: Path) -> None:
     """Nested block size, one sliding and one full layer, sinks, soft cap, more taps than layers."""
     config = _dflash_config(architectures=["DFlashDraftModel"], layer_types=[SLIDING, FULL], sliding_window=8,
@@ -884,6 +893,8 @@ CASES: dict[str, Case] = {
     "eagle3-defaults": Case(eagle3_defaults, "qwen3", upstream="does not know norm_output and windows"),
     "eagle3-31": Case(eagle3_31, "qwen3", upstream="does not know fc_norm"),
     "dflash-zlab": Case(dflash_zlab, "qwen3"),
+    "dflash-mask-embedding": Case(dflash_mask_embedding, "qwen3"),
+    "dflash-mask-embedding-tied": Case(dflash_mask_embedding, "qwen3-tied"),
     "dflash-sliding": Case(dflash_sliding, "qwen3"),
     "dflash2": Case(dflash2, "qwen3"),
     "dflash-speculators": Case(dflash_speculators, "qwen3", upstream="does not read the nested layer config"),
