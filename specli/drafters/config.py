@@ -41,6 +41,11 @@ class DraftConfig:
     backend_sampling: bool = True
     survival: bool = False
 
+    @property
+    def is_stepwise(self) -> bool:
+        """What comes out of a step may decide how a draft goes on; if not, greedy drafts are made in one go."""
+        return self.probabilistic or self.p_min > 0
+
 
 @dataclass(frozen=True)
 class SynthConfig:

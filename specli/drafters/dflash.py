@@ -17,7 +17,7 @@ from specli.drafters import DrafterInputs, detect_type
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
 from specli.drafters.pairing import check_kind, check_number, check_taps, draft_file_of, target_config
-from specli.drafters.stepping import Candidates, CandidateSampler
+from specli.drafters.stepping import Candidates, CandidateSampler, likeliest
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
 from specli.models.dflash_config import DFlashConfig
@@ -60,7 +60,7 @@ def build_network(inputs: DrafterInputs) -> tuple[DFlashNetwork | None, DraftCon
     if config.n_max < 1:
         return None, config
     network = DFlashNetwork(
-        file, inputs.executor, inputs.options, inputs.target, n_draft=config.n_max, steps=config.probabilistic
+        file, inputs.executor, inputs.options, inputs.target, n_draft=config.n_max, steps=config.is_stepwise
     )
     return network, config
 
@@ -115,12 +115,12 @@ class DFlash:
             return Draft()
         self._sampler.prepare(request)
         position = len(request.history)
-        if self._sampler.is_greedy:
-            tokens = [candidates.ids[0] for candidates in self._kept(network.block(request.last_token, position))]
-            draft = Draft([int(token) for token in tokens])
-        else:
-            network.backbone(request.last_token, position)
-            draft = self._sampled(network, request.last_token)
+        if self._sampler.is_greedy and self._config.p_min <= 0:
+            network.block(request.last_token, position)
+            values, ids = network.slots.values.read(), network.slots.ids.read()
+            return likeliest(values, ids[:, 0].tolist(), self._config, limit=request.max_tokens)
+        network.backbone(request.last_token, position)
+        draft = self._stepwise(network, request.last_token, min(self._config.n_max, request.max_tokens))
         return draft if len(draft.tokens) >= self._config.n_min else Draft()
 
     def accept(self, n_accepted: int, *, own: bool) -> None:
@@ -136,14 +136,14 @@ class DFlash:
         if self.network is not None:
             self.network.close()
 
-    def _sampled(self, network: DFlashNetwork, anchor: int) -> Draft:
-        """Draws token after token, each given the one before it."""
-        draft = Draft(probabilities=[])
-        assert draft.probabilities is not None
-        proposals = (network.slot(index, [anchor, *draft.tokens][-1]) for index in range(self._config.n_max))
+    def _stepwise(self, network: DFlashNetwork, anchor: int, most: int) -> Draft:
+        """Picks token after token, each given the one before it."""
+        draft = Draft() if self._sampler.is_greedy else Draft(probabilities=[])
+        proposals = (network.slot(index, [anchor, *draft.tokens][-1]) for index in range(most))
         for candidates in self._kept(proposals):
             draft.tokens.append(self._sampler.pick(candidates))
-            draft.probabilities.append((candidates.ids, candidates.probabilities))
+            if draft.probabilities is not None:
+                draft.probabilities.append((candidates.ids, candidates.probabilities))
         return draft
 
     def _kept(self, proposals: Iterable[Proposal]) -> Iterator[Candidates]:

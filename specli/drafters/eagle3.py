@@ -45,6 +45,6 @@ def build_eagle3(inputs: DrafterInputs) -> FeedbackDrafter:
         inputs.options,
         inputs.target,
         n_draft=max(1, draft.n_max),
-        steps=draft.probabilistic,
+        steps=draft.is_stepwise,
     )
     return FeedbackDrafter(NAME, network, draft)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import CandidateSampler, collect
+from specli.drafters.stepping import CandidateSampler, collect, likeliest
 from specli.models.feedback import FeedbackNetwork
 
 
@@ -22,7 +22,7 @@ class FeedbackDrafter:
 
     Args:
         name: The spec type.
-        network: Closed with the drafter. Its `n_draft` bounds drafts; it needs step programs if drafts are sampled.
+        network: Closed with the drafter. Its `n_draft` bounds drafts; it needs step programs if `config.is_stepwise`.
         config: Draft length and thresholds.
     """
 
@@ -49,16 +49,16 @@ class FeedbackDrafter:
         self._newest = first + n - 1
 
     def draft(self, request: DraftRequest) -> Draft:
-        """Proposes up to `n_max` tokens; see `specli.drafters.stepping.collect`."""
+        """Proposes up to `n_max` tokens; see `specli.drafters.stepping`."""
         network, sampler, token = self._network, self._sampler, request.last_token
         position = len(request.history)
         if position == 0:
             return Draft()  # nothing has been evaluated
         assert self._newest == position - 1, "the state before the last token is not there"
         sampler.prepare(request)
-        if sampler.is_greedy:
-            steps = map(sampler.best, *network.draft(token, position))
-            return collect(next(steps), lambda _: next(steps), sampler, self._config, limit=request.max_tokens)
+        if sampler.is_greedy and self._config.p_min <= 0:
+            values, ids = network.draft(token, position)
+            return likeliest(values, ids[:, 0].tolist(), self._config, limit=request.max_tokens)
         rest = iter(range(1, network.n_draft))
         return collect(
             sampler.best(*network.start(token, position)),

@@ -71,14 +71,14 @@ def _network(inputs: DrafterInputs) -> FeedbackNetwork:
         config = AssistantConfig.from_gguf(file, inputs.target.config.n_layers)
         return AssistantNetwork(
             AssistantWeights(file, config), config, inputs.executor, inputs.options, inputs.target,
-            n_draft=n_draft, steps=draft.probabilistic,
+            n_draft=n_draft, steps=draft.is_stepwise,
         )  # fmt: skip
     limit = draft_limit(file)
     if limit is not None and n_draft > limit:
         log.warning("requested draft size %d exceeds the number of MTP heads -- clamping to %d", n_draft, limit)
         n_draft = limit
     return MTPNetwork(
-        _heads(inputs), inputs.executor, inputs.options, inputs.target, n_draft=n_draft, steps=draft.probabilistic
+        _heads(inputs), inputs.executor, inputs.options, inputs.target, n_draft=n_draft, steps=draft.is_stepwise
     )
 
 

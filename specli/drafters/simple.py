@@ -3,20 +3,20 @@
 llama.cpp `common/speculative.cpp`, `common_speculative_state_draft`. There the draft model reads every batch after the
 target, rejected tokens included, and what it evaluated while drafting is thrown away. Kernels are batch-invariant here,
 so what is in its cache already is kept as far as it agrees with the sequence, and what is missing is evaluated together
-with the first token of the next draft: same drafts, about half the work.
+with the first token of the next draft: same drafts, about half the work. A greedy draft of fixed length is one program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import CandidateSampler, propose
-from specli.models.base import Model
+from specli.drafters.stepping import Candidates, CandidateSampler, collect, likeliest
+from specli.models.base import Ints, Model
+from specli.models.writer import Writer
 
 SLOT = 0
 UNKNOWN_AS = 0  # what the draft model reads for a token that only the target has
@@ -29,16 +29,21 @@ class DraftSimple:
         model: The draft model; has room for the whole context. Closed with the drafter.
         config: Draft length and thresholds.
         n_vocab: Tokens of the target; nothing beyond them is proposed.
+        writer: Makes what writes with the model.
     """
 
     name = "draft-simple"
     reads_features = False
 
-    def __init__(self, model: Model, config: DraftConfig, *, n_vocab: int) -> None:
+    def __init__(
+        self, model: Model, config: DraftConfig, *, n_vocab: int, writer: Callable[..., Writer] = Writer
+    ) -> None:
         self.max_draft = max(1, config.n_max)
         self._model = model
         self._config = config
-        self._n_shared = min(n_vocab, model.config.n_vocab)
+        n_shared = min(n_vocab, model.config.n_vocab)
+        self._whole = writer(model, n_steps=self.max_draft, n_logits=n_shared)
+        self._step = writer(model, n_steps=1, n_logits=n_shared) if config.is_stepwise else self._whole
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
         self._told: list[int] = []  # the target's tokens as `process` showed them, rejected tail included
         self._cached: list[int] = []  # the tokens in the draft model's cache
@@ -51,22 +56,35 @@ class DraftSimple:
         self._is_generating = True
         self._n_agreed = 0
         missing = self._agree(prompt)
-        if missing:
-            self._feed(missing, wants_logits=False)
+        self._read(missing)
 
     def process(self, batch: TargetBatch) -> None:
         """Reads a prompt along; the rounds of a generation are caught up with when the next draft is wanted."""
         del self._told[int(batch.positions[0]) :]
         self._told += batch.tokens.tolist()
         if not self._is_generating:
-            self._feed(self._agree(self._told), wants_logits=False)
+            self._read(self._agree(self._told))
 
     def draft(self, request: DraftRequest) -> Draft:
-        """Proposes up to `n_max` tokens; see `specli.drafters.stepping.propose`."""
+        """Proposes up to `n_max` tokens; see `specli.drafters.stepping`."""
         self._sampler.prepare(request)
-        missing = self._agree(request.history)
-        logits = self._feed([*missing, request.last_token], wants_logits=True)
-        return propose(logits, self._advance, self._sampler, self._config, limit=request.max_tokens)
+        tokens = [*self._agree(request.history), request.last_token]
+        n_early = len(tokens) - self._model.options.max_tokens
+        if n_early > 0:
+            self._read(tokens[:n_early])
+            del tokens[:n_early]
+        if self._sampler.is_greedy and self._config.p_min <= 0:
+            values, ids = self._whole.write(self._shared(tokens), len(self._cached))
+            written = ids[:, 0].tolist()
+            self._cached += [*tokens, *written[:-1]]
+            return likeliest(values, written, self._config, limit=request.max_tokens)
+        return collect(
+            self._advance(tokens),
+            lambda token: self._advance([token]),
+            self._sampler,
+            self._config,
+            limit=request.max_tokens,
+        )
 
     def accept(self, n_accepted: int, *, own: bool) -> None:
         """Nothing: the history of the next request holds the verdict."""
@@ -81,8 +99,11 @@ class DraftSimple:
         """Releases the draft model."""
         self._model.close()
 
-    def _advance(self, token: int) -> torch.Tensor:
-        return self._feed([token], wants_logits=True)
+    def _advance(self, tokens: list[int]) -> Candidates | None:
+        """What follows the tokens."""
+        values, ids = self._step.write(self._shared(tokens), len(self._cached))
+        self._cached += tokens
+        return self._sampler.best(values[0], ids[0])
 
     def _agree(self, tokens: Sequence[int]) -> list[int]:
         """Cuts the cache to what it has in common with the sequence `tokens`; returns the tokens it then lacks."""
@@ -100,19 +121,17 @@ class DraftSimple:
         self._model.cache.truncate(SLOT, length)
         self._n_agreed = min(self._n_agreed, length)
 
-    def _feed(self, tokens: list[int], *, wants_logits: bool) -> torch.Tensor:
-        """Evaluates tokens behind the cache in batches; the logits `[n_shared]` of the last, `[0]` if not wanted."""
+    def _read(self, tokens: list[int]) -> None:
+        """Evaluates tokens behind the cache in batches."""
         size = self._model.options.max_tokens
-        logits = torch.empty(0)
         for at in range(0, len(tokens), size):
-            chunk = np.asarray(tokens[at : at + size], dtype=np.int32)
-            chunk[chunk >= self._model.config.n_vocab] = UNKNOWN_AS
-            start = len(self._cached)
-            positions = np.arange(start, start + len(chunk), dtype=np.int32)
-            is_last = at + size >= len(tokens)
-            outputs = np.asarray([len(chunk) - 1] if wants_logits and is_last else [], dtype=np.int32)
-            out = self._model.forward(chunk, positions, np.full_like(chunk, SLOT), outputs)
+            chunk = self._shared(tokens[at : at + size])
+            positions = np.arange(len(self._cached), len(self._cached) + len(chunk), dtype=np.int32)
+            self._model.forward(chunk, positions, np.full_like(chunk, SLOT), chunk[:0])
             self._cached += tokens[at : at + size]
-            if len(outputs):
-                logits = out.logits[0, : self._n_shared]
-        return logits
+
+    def _shared(self, tokens: list[int]) -> Ints:
+        """The tokens as the draft model knows them."""
+        ids = np.array(tokens, dtype=np.int32)
+        ids[ids >= self._model.config.n_vocab] = UNKNOWN_AS
+        return ids

@@ -6,16 +6,15 @@ likeliest tokens alone. Ties go to the lowest id, where llama.cpp leaves them op
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import DraftConfig
-from specli.models.draft import N_CANDIDATES
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister, resolve_seed
 
 
@@ -30,19 +29,6 @@ class Candidates:
 
     ids: npt.NDArray[np.int32]
     probabilities: npt.NDArray[np.float32]
-
-    @classmethod
-    def of(cls, logits: torch.Tensor, *, temperature: float = 1.0) -> Candidates | None:
-        """Reads them off one row of logits `[V]`; None if no token is possible (all -inf, or NaN)."""
-        values = torch.topk(logits, min(N_CANDIDATES, logits.shape[0])).values
-        if not bool(torch.isfinite(values[0])):
-            return None
-        ids = torch.nonzero(logits >= values[-1]).flatten()  # ascending, more than ten on a tie
-        order = torch.argsort(logits[ids], descending=True, stable=True)[: len(values)]
-        best = logits[ids[order]].cpu().numpy().astype(np.float32) / np.float32(temperature)
-        weights = np.exp(best - best[0])
-        total = weights.sum(dtype=np.float64)
-        return cls(ids[order].cpu().numpy().astype(np.int32), (weights / total).astype(np.float32))
 
     @classmethod
     def best(
@@ -85,10 +71,6 @@ class CandidateSampler:
         if self._random is not None:
             self._random.rewind()
 
-    def candidates(self, logits: torch.Tensor) -> Candidates | None:
-        """See `Candidates.of`."""
-        return Candidates.of(logits, temperature=self._temperature)
-
     def best(self, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32]) -> Candidates | None:
         """See `Candidates.best`."""
         return Candidates.best(values, ids, temperature=self._temperature)
@@ -102,26 +84,22 @@ class CandidateSampler:
         return int(candidates.ids[place])
 
 
-def propose(
-    logits: torch.Tensor,
-    advance: Callable[[int], torch.Tensor],
-    sampler: CandidateSampler,
-    config: DraftConfig,
-    *,
-    limit: int,
-) -> Draft:
-    """Proposes from whole rows of logits; see `collect`.
+def likeliest(values: npt.NDArray[np.float32], tokens: Sequence[int], config: DraftConfig, *, limit: int) -> Draft:
+    """The greedy draft of steps that are all made, where `p_min` is 0; see `collect`.
 
     Args:
-        logits: `[V]` float32 after the last token of the sequence.
-        advance: Feeds a proposed token and returns the next logits `[V]`.
-        sampler: Prepared for this request.
-        config: `n_max`, `n_min`, `p_min`.
+        values: `[N, C]` logits of every step's candidates, descending.
+        tokens: The best of every step.
+        config: `n_max`, `n_min`.
         limit: Most tokens that are of use.
     """
-    return collect(
-        sampler.candidates(logits), lambda token: sampler.candidates(advance(token)), sampler, config, limit=limit
-    )
+    n = max(1, min(config.n_max, limit))
+    draft: list[int] = []
+    for token, value in zip(tokens, values[:n, 0].tolist(), strict=False):
+        if not math.isfinite(value):
+            break
+        draft.append(token)
+    return Draft(draft) if len(draft) >= config.n_min else Draft()
 
 
 def collect(

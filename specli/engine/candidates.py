@@ -34,6 +34,18 @@ def descending(values: Floats) -> npt.NDArray[np.int64]:
     return keys
 
 
+def largest(logits: Floats) -> int:
+    """The id of the largest logit, the lowest of equals.
+
+    Raises:
+        SpecliError: A logit is not a number.
+    """
+    best = int(logits.argmax())
+    if logits[best] != logits[best]:
+        raise SpecliError("the model's logits are not numbers")
+    return best
+
+
 def reduce(logits: Floats, k: int) -> Ids:
     """The ids of the `k` largest of the logits, descending: the one pass over a whole row that most chains need.
 
@@ -52,10 +64,7 @@ def reduce(logits: Floats, k: int) -> Ids:
     """
     n = len(logits)
     if k == 1:
-        best = int(logits.argmax())
-        if logits[best] != logits[best]:
-            raise SpecliError("the model's logits are not numbers")
-        return np.array([best], np.int32)
+        return np.array([largest(logits)], np.int32)
     n_rows = min(_MAX_ROWS, n // (_COLUMNS_PER_PICK * k))
     if n_rows < 4:
         ids = descending(logits)[:k]

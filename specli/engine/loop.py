@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +53,7 @@ class TokenLogprob:
         return cls(token, float(shifted[token]) - norm, tuple((int(i), float(shifted[i]) - norm) for i in best))
 
 
-@dataclass(frozen=True)
-class TokenEvent:
+class TokenEvent(NamedTuple):
     """One generated token as it leaves the loop.
 
     Attributes:
@@ -93,6 +93,8 @@ class Engine:
         self.rule = rule
         self.n_ctx = n_ctx
         self.history: list[int] = []
+        self._counting = np.arange(max(n_ctx, target.options.max_tokens), dtype=np.int32)  # positions and row numbers
+        self._slots = np.full(target.options.max_tokens, SLOT, dtype=np.int32)
 
     def generate(self, prompt: Sequence[int], request: RequestConfig) -> Generation:
         """Starts a request. Iterate the result for events; closing it early leaves the engine ready for the next.
@@ -113,21 +115,22 @@ class Engine:
         sampler = Sampler(request.sampling, self.tokenizer, n_vocab=self.target.config.n_vocab)
         return Generation(self, list(prompt), request, sampler)
 
-    def evaluate(self, tokens: Sequence[int], outputs: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.float32], int]:
+    def evaluate(self, tokens: Sequence[int], n_outputs: int) -> tuple[npt.NDArray[np.float32], int]:
         """Runs the target on the tokens that follow the history and shows the batch to the drafters.
 
         Returns:
-            Logits `[N, V]` float32 of the rows `outputs`, valid until the next call; nanoseconds the drafters took.
+            Logits `[N, V]` float32 of the last N = `n_outputs` rows, valid until the next call; nanoseconds the
+            drafters took.
         """
-        start = len(self.history)
-        ids = np.asarray(tokens, dtype=np.int32)
-        positions = np.arange(start, start + len(ids), dtype=np.int32)
-        out = self.target.forward(ids, positions, np.full_like(ids, SLOT), outputs)
-        self.history.extend(int(token) for token in tokens)
-        self.target.cache.truncate(SLOT, len(self.history))
+        start, n = len(self.history), len(tokens)
+        ids, positions = np.array(tokens, dtype=np.int32), self._counting[start : start + n]
+        out = self.target.forward(ids, positions, self._slots[:n], self._counting[n - n_outputs : n])
+        self.history += tokens
+        logits = out.read()
+        if not self.chain.drafters:
+            return logits, 0
         begun = time.perf_counter_ns()
         self.chain.process(TargetBatch(ids, positions, out.features))
-        logits: npt.NDArray[np.float32] = out.logits.numpy()
         return logits, time.perf_counter_ns() - begun
 
     def plain_step_ns(self, repeats: int = 3) -> float:
@@ -136,11 +139,11 @@ class Engine:
         The newest token is evaluated again, which writes the values that are there already.
         """
         length = len(self.history)
-        ids, last = np.asarray(self.history[-1:], dtype=np.int32), np.asarray([length - 1], dtype=np.int32)
+        ids, last = np.array(self.history[-1:], dtype=np.int32), self._counting[length - 1 : length]
         times = []
         for _ in range(repeats):
             begun = time.perf_counter_ns()
-            self.target.forward(ids, last, np.full_like(ids, SLOT), np.zeros(1, dtype=np.int32))
+            self.target.forward(ids, last, self._slots[:1], self._counting[:1])
             times.append(time.perf_counter_ns() - begun)
         return float(min(times))
 
@@ -218,7 +221,7 @@ class Generation(Iterator[TokenEvent]):
         token = self._sampler.sample(logits)
         self._sampler.accept(token)
         self.timings.prompt_ns += time.perf_counter_ns() - begun
-        yield from self._emit([token], None, 0, len(engine.history), [logits])
+        yield from self._emit([token], None, 0, len(engine.history), logits[np.newaxis])
         begun_rounds = time.perf_counter_ns()
         number = 0
         while self.stop == "interrupt":
@@ -254,8 +257,7 @@ class Generation(Iterator[TokenEvent]):
         for at in range(start, len(self.prompt), size):
             chunk = self.prompt[at : at + size]
             is_last = at + len(chunk) == len(self.prompt)
-            first_wanted = 0 if wants_all else len(chunk) - is_last
-            logits, _ = engine.evaluate(chunk, np.arange(first_wanted, len(chunk), dtype=np.int32))
+            logits, _ = engine.evaluate(chunk, len(chunk) if wants_all else int(is_last))
             if wants_all:
                 following = self.prompt[at + 1 : at + 1 + len(chunk)]
                 self.prompt_logprobs += [
@@ -274,7 +276,7 @@ class Generation(Iterator[TokenEvent]):
         room = engine.n_ctx - len(engine.history) - 2
         if request.n_predict > 0:
             room = min(room, request.n_predict - len(self.tokens) - 1)
-        if room <= 0:
+        if room <= 0 or not engine.chain.drafters:
             return Draft(), None
         begun = time.perf_counter_ns()
         draft, drafter = engine.chain.draft(
@@ -283,12 +285,12 @@ class Generation(Iterator[TokenEvent]):
         self.timings.draft_ns += time.perf_counter_ns() - begun
         return draft, drafter
 
-    def _verify(self, last: int, draft: Draft) -> tuple[Verdict, list[npt.NDArray[np.float32]]]:
+    def _verify(self, last: int, draft: Draft) -> tuple[Verdict, npt.NDArray[np.float32]]:
         engine, timings = self._engine, self.timings
         base = len(engine.history)
         k = len(draft.tokens)
         begun = time.perf_counter_ns()
-        logits, process_ns = engine.evaluate([last, *draft.tokens], np.arange(k + 1, dtype=np.int32))
+        logits, process_ns = engine.evaluate([last, *draft.tokens], k + 1)
         evaluated = time.perf_counter_ns()
         verdict = engine.rule(draft, logits, self._sampler)
         done = time.perf_counter_ns()
@@ -298,7 +300,7 @@ class Generation(Iterator[TokenEvent]):
         timings.sample_ns += done - evaluated
         if k:
             engine.chain.accept(verdict.n_accepted)
-        return verdict, list(logits)
+        return verdict, logits
 
     def _emit(
         self,
@@ -306,7 +308,7 @@ class Generation(Iterator[TokenEvent]):
         drafter: str | None,
         number: int,
         position: int,
-        rows: Sequence[npt.NDArray[np.float32]],
+        rows: npt.NDArray[np.float32],
     ) -> Iterator[TokenEvent]:
         """Turns the tokens of a round into events, up to the first that ends the request.
 

@@ -22,7 +22,7 @@ from specli.engine.config import RunConfig
 from specli.engine.counts import add
 from specli.engine.drafting import is_table
 from specli.engine.load import Run
-from specli.engine.loop import EMPTY, Engine
+from specli.engine.loop import Engine
 from specli.errors import FormatError, IncompatibleError
 
 SCHEMA = "specli.replay/1"
@@ -100,7 +100,7 @@ def with_target(engine: Engine) -> Feed:
 
     def feed(tokens: Sequence[int], position: int) -> None:
         engine.truncate(position)
-        engine.evaluate(tokens, EMPTY)
+        engine.evaluate(tokens, 0)
 
     return feed
 

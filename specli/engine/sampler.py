@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from specli.engine.candidates import Candidates, Floats, Ids, descending, total
+from specli.engine.candidates import Candidates, Floats, Ids, descending, largest, total
 from specli.engine.chain import ChainContext, build_chain, check_sampling
 from specli.engine.config import SamplingConfig
 from specli.engine.grammar import Grammar
-from specli.engine.samplers import Link, Picker
+from specli.engine.samplers import Distribution, Link, Picker, Temperature
 from specli.engine.vocabulary import Vocabulary
 from specli.rng import REJECTION_SALT, MersenneTwister, resolve_seed
 
@@ -43,12 +43,18 @@ class Sampler:
         self.synthetic = MersenneTwister(self.seed)
         self._links, self._picker = build_chain(ChainContext(config, tokenizer, n_vocab, self.seed))
         self._grammar = Grammar.from_config(config, tokenizer, n_vocab)
-        self._candidates: Candidates | None = None
+        self._candidates: Candidates | None = None  # of the last sample; None where only its largest logit counted
+        self._largest = -1
         self._find_listeners()
 
     def _find_listeners(self) -> None:
         links: list[Link] = [*self._links, self._picker]
         self._listeners = [link for link in links if type(link).accept is not Link.accept]
+        # One link that leaves the largest logit, and a picker that draws from what is left: nobody sees that draw.
+        self._takes_largest = self.config.temperature <= 0 and [type(link) for link in links] == [
+            Temperature,
+            Distribution,
+        ]
 
     @property
     def is_greedy(self) -> bool:
@@ -70,6 +76,9 @@ class Sampler:
         return self._pick(self._grammar.masked(logits))
 
     def _pick(self, logits: Floats) -> int:
+        if self._takes_largest:
+            self._candidates, self._largest = None, largest(logits)
+            return self._largest
         self._candidates = candidates = Candidates(logits)
         for link in self._links:
             link.apply(candidates)
@@ -100,7 +109,8 @@ class Sampler:
             `[n]` int32 ids and `[n]` float32 probabilities, descending; what the grammar forbids has probability 0.
         """
         candidates = self._candidates
-        assert candidates is not None
+        if candidates is None:
+            return np.array([self._largest], np.int32), np.ones(1, np.float32)
         assert candidates.probabilities is not None
         ids, p = candidates.token_ids(), candidates.probabilities
         if not candidates.is_sorted:
@@ -133,6 +143,6 @@ class Sampler:
         assert isinstance(picker, Picker)
         twin._picker = picker
         twin._grammar = self._grammar and self._grammar.copy()
-        twin._candidates = self._candidates
+        twin._candidates, twin._largest = self._candidates, self._largest
         twin._find_listeners()
         return twin

@@ -24,6 +24,8 @@ class StopMatcher:
         """Takes new text and returns what may be shown. After a match nothing more is released."""
         if self.matched is not None:
             return ""
+        if not self._stops:
+            return text
         self._held += text
         found = min(
             ((at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0), default=None, key=lambda f: f[0]

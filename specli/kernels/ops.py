@@ -17,8 +17,11 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from specli.gguf.quant import QuantTensor, QuantType
@@ -71,6 +74,23 @@ class Buffer:
     def width(self) -> int:
         """Elements per row."""
         return self.data.shape[1]
+
+    @cached_property
+    def _host(self) -> npt.NDArray[Any] | None:
+        """The same memory as an array: a write of some numbers takes 0.3 µs, through torch ten times that."""
+        return self.data.numpy() if self.data.device.type == "cpu" else None
+
+    def fill(self, values: int | npt.NDArray[np.int32], start: int = 0) -> None:
+        """Writes numbers from the host into the first column, from row `start` on; a single one into that row only."""
+        n = 1 if isinstance(values, int) else len(values)
+        if self._host is not None:
+            self._host[start : start + n, 0] = values
+        else:
+            self.data[start : start + n, 0] = values if isinstance(values, int) else torch.from_numpy(values)
+
+    def read(self) -> npt.NDArray[Any]:
+        """The contents on the host, `[capacity, width]`; a view where the buffer lies there."""
+        return self._host if self._host is not None else self.data.cpu().numpy()
 
     def columns(self, start: int, stop: int) -> Buffer:
         """The columns `start … stop-1` as a view with the same rows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, eq=False)
 class ForwardOutput:
-    """Results of one forward; views that the next forward overwrites.
+    """Results of one forward; views that the next forward overwrites, so forwards of a size share one.
 
     Attributes:
         logits: `[N, V]` float32, one row per wanted output.
@@ -65,6 +66,14 @@ class ForwardOutput:
 
     logits: torch.Tensor
     features: dict[str, Buffer] = field(default_factory=dict)
+
+    @cached_property
+    def _host(self) -> npt.NDArray[np.float32] | None:
+        return self.logits.numpy() if self.logits.device.type == "cpu" else None
+
+    def read(self) -> npt.NDArray[np.float32]:
+        """The logits on the host; a view where they lie there."""
+        return self._host if self._host is not None else self.logits.cpu().numpy()
 
 
 class Model(ABC):
@@ -80,6 +89,7 @@ class Model(ABC):
         options: As given.
         executor: As given.
         cache: Keys and values; `forward` appends, the engine truncates.
+        logits: `[·, V]` float32, one row per output of the latest forward.
 
     Raises:
         FormatError: Metadata or tensors do not fit the architecture; found before weights are read.
@@ -124,7 +134,7 @@ class Model(ABC):
         tensors.load(executor)
         self._ropes = self._rope_tables(value_of(rope_factors))
         self._allocate()
-        self._program = executor.compile(self._trace)
+        self._program = executor.compile(self.trace)
 
     @classmethod
     @abstractmethod
@@ -144,8 +154,8 @@ class Model(ABC):
     def claim(self, tensors: Tensors) -> None:  # noqa: B027
         """Claims what the family has besides embedding, layers and head."""
 
-    def trace_embedded(self, ops: Ops) -> None:  # noqa: B027
-        """What the family does with the embedded rows before the first layer."""
+    def trace_embedded(self, ops: Ops, tokens: Buffer, x: Buffer, rows: Rows) -> None:  # noqa: B027
+        """What the family does with the embedded rows `x` of `tokens` before the first layer."""
 
     @property
     def token_embd(self) -> Weight:
@@ -175,20 +185,29 @@ class Model(ABC):
         Returns:
             Logits and captured states. Bit for bit the same for a token whatever else the batch holds.
         """
-        n_tokens, n_outputs = len(tokens), len(outputs)
-        assert 1 <= n_tokens <= self.options.max_tokens
-        assert n_outputs <= self.options.max_outputs
-        assert _within(tokens, self.config.n_vocab)
-        assert _within(positions, self.options.capacity)
-        assert _within(slots, self.options.n_slots)
-        assert _within(outputs, n_tokens)
-        _fill(self._tokens, tokens)
-        _fill(self._rows.positions, positions)
-        _fill(self._rows.slots, slots)
-        _fill(self._outputs, outputs)
-        self._program.run(n_tokens, n_outputs)
+        n_outputs = len(outputs)
+        self.place(tokens, positions, slots, outputs)
+        self._program.run(len(tokens), n_outputs)
         self.cache.written(positions, slots)
-        return ForwardOutput(self._logits.data[:n_outputs], self._features)
+        out = self._results.get(n_outputs)
+        if out is None:
+            out = self._results[n_outputs] = ForwardOutput(self.logits.data[:n_outputs], self._features)
+        return out
+
+    def place(self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints) -> None:
+        """Puts the arguments of `forward` where `trace` reads them."""
+        options, n_tokens, n_outputs = self.options, len(tokens), len(outputs)
+        assert 1 <= n_tokens <= options.max_tokens
+        assert n_outputs <= options.max_outputs
+        assert _within(tokens, self.config.n_vocab)
+        assert _within(positions, options.capacity)
+        assert not n_outputs or _within(outputs, n_tokens)
+        self._tokens.fill(tokens)
+        self._rows.positions.fill(positions)
+        self._outputs.fill(outputs)
+        if options.n_slots > 1:  # a single one's number is there already
+            assert _within(slots, options.n_slots)
+            self._rows.slots.fill(slots)
 
     def close(self) -> None:
         """Releases the executor's threads and native memory."""
@@ -226,46 +245,55 @@ class Model(ABC):
         self._outputs = new(options.max_outputs, 1, Extent.OUTPUTS, torch.int32)
         self._x = new(options.max_tokens, width, Extent.TOKENS)  # residual stream
         self._last = new(options.max_outputs, width, Extent.OUTPUTS)  # its rows that get logits
-        self._logits = new(options.max_outputs, self.config.n_vocab, Extent.OUTPUTS)
+        self.logits = new(options.max_outputs, self.config.n_vocab, Extent.OUTPUTS)
         self._features: dict[str, Buffer] = {}
+        self._results: dict[int, ForwardOutput] = {}  # by number of outputs
         if options.taps:
             self._features["layers"] = new(options.max_tokens, len(options.taps) * width, Extent.TOKENS)
         if options.nextn:
             self._features["nextn"] = new(options.max_tokens, width, Extent.TOKENS)
 
-    def _trace(self, ops: Ops) -> None:
-        ops.embed(self._x, self._token_embd.value, self._tokens, scale=self.config.embedding_scale)
-        self.trace_embedded(ops)
-        for index, layer in enumerate(self._layers):
-            self._tap(ops, index)
-            layer.trace(ops, self._x, self._rows, self.cache.layers[index], self._ropes[index])
-        self._tap(ops, self.config.n_layers)
-        self._trace_head(ops)
-
-    def _tap(self, ops: Ops, boundary: int) -> None:
-        width = self.config.n_embd
-        for column, tap in enumerate(self.options.taps):
-            if tap == boundary:
-                ops.copy(self._features["layers"].columns(column * width, (column + 1) * width), self._x)
-
-    def _trace_head(self, ops: Ops) -> None:
+    def trace(self, ops: Ops) -> None:
+        """A forward of what `place` left, up to `logits`."""
+        self.trace_stream(ops, self._tokens, self._x, self._rows, is_tapped=True)
         nextn = self._features.get("nextn")
         if nextn is not None and self.config.nextn_is_normed:
             self._output_norm.trace(ops, nextn, self._x)
             ops.gather(self._last, nextn, self._outputs)
+            self._trace_head(ops, self.logits, self._last)
         else:
             if nextn is not None:
                 ops.copy(nextn, self._x)
             ops.gather(self._last, self._x, self._outputs)
-            self._output_norm.trace(ops, self._last, self._last)
-        ops.linear([self._logits], self._last, [self._output.value], biases=[value_of(self._output_bias)])
+            self.trace_logits(ops, self.logits, self._last, self._last)
+
+    def trace_stream(self, ops: Ops, tokens: Buffer, x: Buffer, rows: Rows, *, is_tapped: bool = False) -> None:
+        """Makes `x`, the residual stream behind the last layer, of tokens; on rows of any extent."""
+        ops.embed(x, self._token_embd.value, tokens, scale=self.config.embedding_scale)
+        self.trace_embedded(ops, tokens, x, rows)
+        for index, layer in enumerate(self._layers):
+            if is_tapped:
+                self._tap(ops, index, x)
+            layer.trace(ops, x, rows, self.cache.layers[index], self._ropes[index])
+        if is_tapped:
+            self._tap(ops, self.config.n_layers, x)
+
+    def trace_logits(self, ops: Ops, logits: Buffer, last: Buffer, x: Buffer) -> None:
+        """Makes `logits` of rows of the stream; `last` gets the rows normed."""
+        self._output_norm.trace(ops, last, x)
+        self._trace_head(ops, logits, last)
+
+    def _tap(self, ops: Ops, boundary: int, x: Buffer) -> None:
+        width = self.config.n_embd
+        for column, tap in enumerate(self.options.taps):
+            if tap == boundary:
+                ops.copy(self._features["layers"].columns(column * width, (column + 1) * width), x)
+
+    def _trace_head(self, ops: Ops, logits: Buffer, last: Buffer) -> None:
+        ops.linear([logits], last, [self._output.value], biases=[value_of(self._output_bias)])
         if self.config.logit_softcap > 0:
-            ops.softcap(self._logits, self.config.logit_softcap)
+            ops.softcap(logits, self.config.logit_softcap)
 
 
 def _within(values: Ints, limit: int) -> bool:
-    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < limit)
-
-
-def _fill(buffer: Buffer, values: Ints) -> None:
-    buffer.data[: len(values), 0] = torch.from_numpy(values)
+    return bool(values.view(np.uint32).max() < limit)  # negative ones are very large there

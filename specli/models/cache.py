@@ -157,9 +157,16 @@ class KVCache:
 
     def written(self, positions: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
         """Notes that a forward wrote the cells `(slots[t], positions[t])`."""
+        if self.n_slots == 1:
+            self.extended(0, int(positions.max()) + 1)
+            return
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
-            self._lengths[slot] = max(self._lengths[slot], position + 1)
-            self._oldest[slot] = max(self._oldest[slot], position + 1 - self._max_rewind)
+            self.extended(slot, position + 1)
+
+    def extended(self, slot: int, end: int) -> None:
+        """Notes that the slot's cells below `end` are written."""
+        self._lengths[slot] = max(self._lengths[slot], end)
+        self._oldest[slot] = max(self._oldest[slot], end - self._max_rewind)
 
 
 def _recurrent_layer(executor: Executor, delta: DeltaConfig, n_slots: int, max_rewind: int) -> RecurrentLayer:

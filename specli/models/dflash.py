@@ -92,15 +92,15 @@ class DFlashNetwork:
         """Takes the target's captured states of its latest batch into the cache.
 
         Args:
-            positions: `[T]`, of the batch's tokens.
+            positions: `[T]`, of the batch's tokens, ascending.
         """
         n = len(positions)
-        self._context.positions.data[:n, 0] = torch.from_numpy(positions)
+        self._context.positions.fill(positions)
         self._ingest.run(n)
-        self.cache.written(positions, np.full_like(positions, SLOT))
+        self.cache.extended(SLOT, int(positions[-1]) + 1)
 
-    def block(self, anchor: int, position: int) -> list[Proposal]:
-        """The likeliest continuation, slot by slot: one run of one program.
+    def block(self, anchor: int, position: int) -> None:
+        """Fills `slots` with the likeliest continuation: one run of one program.
 
         Args:
             anchor: The newest token, not evaluated yet.
@@ -108,7 +108,6 @@ class DFlashNetwork:
         """
         self._place(anchor, position)
         self._block.run(self._tokens.capacity, self._n_draft)
-        return self.slots.read()
 
     def backbone(self, anchor: int, position: int) -> None:
         """As `block`, except that the slots are left to `slot`, so that tokens may be drawn in between."""
@@ -118,7 +117,7 @@ class DFlashNetwork:
     def slot(self, index: int, previous: int) -> Proposal:
         """What slot `index` proposes after the token `previous`; once per `backbone`, in order."""
         if self._steps:
-            self._previous.data[0, 0] = previous
+            self._previous.fill(previous)
             self._steps[index].run(0)
         return self.slots.row(index).read()[0]
 
@@ -135,6 +134,7 @@ class DFlashNetwork:
         n_logits, mapping = self._weights.n_logits, self._weights.mapping
         n_embd, n_slots = config.network.n_embd, n_draft + config.first_slot
         self._features = features
+        self._ahead = np.arange(n_slots, dtype=np.int32)
         self._context = self._new_rows(features.capacity)
         self._tokens = new(n_slots, 1, Extent.TOKENS, torch.int32)
         self._tokens.data.fill_(config.mask_id)
@@ -165,10 +165,10 @@ class DFlashNetwork:
 
     def _place(self, anchor: int, position: int) -> None:
         n_slots = self._tokens.capacity
-        self._tokens.data[0, 0] = anchor
-        self._rows.positions.data[:, 0] = torch.arange(position, position + n_slots, dtype=torch.int32)
+        self._tokens.fill(anchor)
+        self._rows.positions.fill(self._ahead + position)
         if self._rows.ends is not None:
-            self._rows.ends.data.fill_(position + n_slots)
+            self._rows.ends.fill(np.full(n_slots, position + n_slots, dtype=np.int32))
 
     def _trace_ingest(self, ops: Ops) -> None:
         fused = self._context.scratch.buffer("fused", self.config.network.n_embd)

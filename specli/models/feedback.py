@@ -74,6 +74,7 @@ class FeedbackNetwork(ABC):
         self._features = features
         self._mapping = None if mapping is None else mapping.to(executor.device)
         self._unread_cell = options.capacity - 1
+        self._ahead = np.arange(n_draft, dtype=np.int32)
 
         states = new(n + 2, width, Extent.TOKENS)
         self._states = states
@@ -106,17 +107,17 @@ class FeedbackNetwork(ABC):
         n, first = len(tokens), int(positions[0])
         cells = positions + self.cell_offset
         if first == 0:
-            self._carried.data[0, 0] = self._zero_row
-        if cells[0] < 0 or (first > 0 and not follows):
+            self._carried.fill(self._zero_row)
+        if first + self.cell_offset < 0 or (first > 0 and not follows):
             cells[0] = self._unread_cell
-        self._tokens.data[:n, 0] = torch.from_numpy(tokens)
-        self._rows.positions.data[:n, 0] = torch.from_numpy(cells)
+        self._tokens.fill(tokens)
+        self._rows.positions.fill(cells)
         self._ingest.run(n)
         self.keep(n)
 
     def keep(self, n: int) -> None:
         """The first `n` ≥ 1 tokens of the latest batch stand."""
-        self._carried.data[0, 0] = n
+        self._carried.fill(n)
 
     def draft(self, token: int, position: int) -> tuple[Floats, Ints]:
         """Writes ahead, the likeliest token each time: one run of one program.
@@ -130,7 +131,7 @@ class FeedbackNetwork(ABC):
         """
         self._place(token, position)
         self._draft.run(1)
-        return self._best_values.data.cpu().numpy(), self._best_ids.data.cpu().numpy()
+        return self._best_values.read(), self._best_ids.read()
 
     def start(self, token: int, position: int) -> tuple[Floats, Ints]:
         """As `draft`, the first step only: logits and ids `[C]`. Needs `steps`."""
@@ -139,7 +140,7 @@ class FeedbackNetwork(ABC):
 
     def advance(self, index: int, token: int) -> tuple[Floats, Ints]:
         """Step `index` ≥ 1, reading any token in place of the likeliest."""
-        self._ids.data[index, 0] = token
+        self._ids.fill(token, index)
         return self._step(index)
 
     def close(self) -> None:
@@ -185,18 +186,17 @@ class FeedbackNetwork(ABC):
         return Rows(positions, slots, scratch, last if ends else None)
 
     def _place(self, token: int, position: int) -> None:
-        self._ids.data[0, 0] = token
+        self._ids.fill(token)
         if self._steps.ends is not None:
-            self._steps.positions.data.fill_(position)
-            self._steps.ends.data.fill_(position)
+            everywhere = np.full(self.n_draft, position, dtype=np.int32)
+            self._steps.positions.fill(everywhere)
+            self._steps.ends.fill(everywhere)
         else:
-            first = position + self.cell_offset
-            cells = torch.arange(first, first + self.n_draft, dtype=torch.int32)
-            self._steps.positions.data[:, 0] = cells
+            self._steps.positions.fill(self._ahead + (position + self.cell_offset))
 
     def _step(self, index: int) -> tuple[Floats, Ints]:
         self._programs[index].run(1)
-        return self._best_values.data[index].cpu().numpy(), self._best_ids.data[index].cpu().numpy()
+        return self._best_values.read()[index], self._best_ids.read()[index]
 
     def _trace_ingest(self, ops: Ops) -> None:
         self._trace_carry(ops, self._states.row(0))

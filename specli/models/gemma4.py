@@ -99,10 +99,10 @@ class Gemma4(Model):
             layer_input=LayerInput(tensors, index, config) if config.n_layer_input else None,
         )
 
-    def trace_embedded(self, ops: Ops) -> None:
+    def trace_embedded(self, ops: Ops, tokens: Buffer, x: Buffer, rows: Rows) -> None:
         """Makes the per-layer inputs of the rows."""
         if self._layer_inputs is not None:
-            self._layer_inputs.trace(ops, self._x, self._tokens, self._rows)
+            self._layer_inputs.trace(ops, x, tokens, rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,7 @@ class Slots:
 
     def read(self) -> list[Proposal]:
         """All slots, on the host."""
-        values, ids, confidence = (b.data.cpu().numpy() for b in (self.values, self.ids, self.confidence))
+        values, ids, confidence = (b.read() for b in (self.values, self.ids, self.confidence))
         return [Proposal(*row) for row in zip(values, ids, confidence[:, 0], strict=True)]
 
     def trace_candidates(self, ops: Ops, values: Buffer, ids: Buffer) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property, partial
 from typing import Protocol
 
 from specli.gguf.file import GGUFFile
@@ -63,6 +63,7 @@ class Tokenizer:
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
         self.eog_ids = vocabulary.end_ids
+        self._pieces: dict[bool, Callable[[int], bytes]] = {}  # `piece`, remembered, per `special`
         self.suppress_ids = vocabulary.suppress_ids
 
     @classmethod
@@ -153,7 +154,9 @@ class Tokenizer:
 
     def stream(self, *, special: bool = False) -> StreamDecoder:
         """A decoder for tokens that come one by one."""
-        return StreamDecoder(partial(self.piece, special=special))
+        if special not in self._pieces:
+            self._pieces[special] = cache(partial(self.piece, special=special))
+        return StreamDecoder(self._pieces[special])
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of a token sequence: its pieces joined, bytes that are no UTF-8 as U+FFFD."""

@@ -6,18 +6,24 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from specli.drafters.base import DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
 from specli.drafters.simple import DraftSimple
-from specli.drafters.stepping import CandidateSampler, propose
+from specli.drafters.stepping import Candidates, CandidateSampler, collect
 from tests.support.recalling_model import RecallingModel, random_tokens
 
 N_VOCAB = 40
 
 
 def drafter_of(model: RecallingModel, config: DraftConfig | None = None, *, n_vocab: int = N_VOCAB) -> DraftSimple:
-    return DraftSimple(model, config or DraftConfig(n_max=4), n_vocab=n_vocab)  # type: ignore[arg-type]
+    return DraftSimple(
+        model,  # type: ignore[arg-type]
+        config or DraftConfig(n_max=4),
+        n_vocab=n_vocab,
+        writer=RecallingModel.writer,  # type: ignore[arg-type]
+    )
 
 
 def show(drafter: DraftSimple, tokens: list[int], start: int) -> None:
@@ -29,12 +35,17 @@ def expected(history: list[int], last: int, config: DraftConfig, limit: int) -> 
     model = RecallingModel(n_vocab=N_VOCAB)
     sequence = [*history, last]
 
-    def advance(token: int) -> object:
-        sequence.append(token)
-        return model.logits(sequence)
-
     sampler = CandidateSampler(probabilistic=False)
-    return propose(model.logits(sequence), advance, sampler, config, limit=limit).tokens  # type: ignore[arg-type]
+
+    def candidates() -> Candidates | None:
+        values, ids = torch.topk(model.logits(sequence), 10)
+        return sampler.best(values.numpy(), ids.numpy().astype(np.int32))
+
+    def advance(token: int) -> Candidates | None:
+        sequence.append(token)
+        return candidates()
+
+    return collect(candidates(), advance, sampler, config, limit=limit).tokens
 
 
 def start_request(drafter: DraftSimple, rng: random.Random, before: list[int], prompt: list[int]) -> None:

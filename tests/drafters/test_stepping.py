@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import Candidates, CandidateSampler, propose
+from specli.drafters.stepping import Candidates, CandidateSampler, collect, likeliest
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister
 
 
@@ -19,25 +18,19 @@ def request(temperature: float = 0.0, seed: int = 7) -> DraftRequest:
 
 
 def candidates_of(*logits: float, temperature: float = 1.0) -> Candidates:
-    found = Candidates.of(torch.tensor(logits), temperature=temperature)
+    """Candidates of logits over tokens 0, 1, …"""
+    order = sorted(range(len(logits)), key=lambda token: -logits[token])
+    values = np.array([logits[token] for token in order], np.float32)
+    found = Candidates.best(values, np.array(order, np.int32), temperature=temperature)
     assert found is not None
     return found
 
 
-def test_probabilities_are_those_of_the_ten_best() -> None:
-    found = candidates_of(*(float(i) for i in range(12)))
-    assert found.ids.tolist() == list(range(11, 1, -1))
+def test_probabilities_are_those_of_the_candidates() -> None:
+    found = candidates_of(*(float(i) for i in range(10)))
+    assert found.ids.tolist() == list(range(9, -1, -1))
     expected = np.exp(-np.arange(10.0))
     np.testing.assert_allclose(found.probabilities, expected / expected.sum(), rtol=1e-6)
-
-
-def test_ties_go_to_the_lowest_ids() -> None:
-    found = candidates_of(*[0.0] * 5, 1.0, *[0.0] * 10)
-    assert found.ids.tolist() == [5, 0, 1, 2, 3, 4, 6, 7, 8, 9]
-
-
-def test_vocabulary_smaller_than_the_number_of_candidates() -> None:
-    assert candidates_of(1.0, 3.0, 2.0).ids.tolist() == [1, 2, 0]
 
 
 def test_temperature_divides_the_logits() -> None:
@@ -48,7 +41,9 @@ def test_temperature_divides_the_logits() -> None:
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
 def test_no_candidates_where_nothing_is_possible(value: float) -> None:
     """reports.md D22: a head that yields only -inf means no draft."""
-    assert Candidates.of(torch.full((20,), value)) is None
+    values, ids = np.full((2, 10), value, np.float32), np.arange(10, dtype=np.int32)
+    assert Candidates.best(values[0], ids) is None
+    assert likeliest(values, [3, 4], DraftConfig(n_max=2), limit=9).tokens == []
 
 
 def test_impossible_tokens_have_no_probability() -> None:
@@ -100,30 +95,30 @@ def test_random_seed_stays_random() -> None:
     assert len(runs) == 2
 
 
-# --- propose -------------------------------------------------------------------------------------------------------
+# --- stop rules ----------------------------------------------------------------------------------------------------
 
 
-def row(token: int, probability: float) -> torch.Tensor:
-    """Logits over two tokens that give `token` this probability."""
-    logits = torch.zeros(2)
+def step(token: int, probability: float) -> Candidates:
+    """Candidates among two tokens that give `token` this probability."""
+    logits = [0.0, 0.0]
     logits[token] = math.log(probability / (1 - probability))
-    return logits
+    return candidates_of(*logits)
 
 
-def run(rows: list[torch.Tensor], config: DraftConfig, *, limit: int = 100) -> tuple[Draft, list[int]]:
-    """The draft from scripted logits, and the tokens that were fed."""
+def run(steps: list[Candidates | None], config: DraftConfig, *, limit: int = 100) -> tuple[Draft, list[int]]:
+    """The draft from scripted steps, and the tokens that were fed."""
     fed: list[int] = []
-    script = iter(rows)
+    script = iter(steps)
 
-    def advance(token: int) -> torch.Tensor:
+    def advance(token: int) -> Candidates | None:
         fed.append(token)
         return next(script)
 
     sampler = CandidateSampler(probabilistic=False)
-    return propose(next(script), advance, sampler, config, limit=limit), fed
+    return collect(next(script), advance, sampler, config, limit=limit), fed
 
 
-ROWS = [row(1, 0.9), row(0, 0.8), row(1, 0.6), row(0, 0.9)]
+STEPS = [step(1, 0.9), step(0, 0.8), step(1, 0.6), step(0, 0.9)]
 
 
 @pytest.mark.parametrize(
@@ -141,24 +136,30 @@ ROWS = [row(1, 0.9), row(0, 0.8), row(1, 0.6), row(0, 0.9)]
     ],
 )
 def test_stop_rules(config: DraftConfig, limit: int, tokens: list[int]) -> None:
-    draft, fed = run(list(ROWS), config, limit=limit)
+    draft, fed = run(list(STEPS), config, limit=limit)
     assert draft.tokens == tokens
     assert draft.probabilities is None
     assert not tokens or len(fed) <= len(tokens)
+    if not config.is_stepwise:  # all steps made at once give the same draft
+        values = np.array([[1.0, 0.0]] * len(STEPS), np.float32)
+        best = [int(candidates.ids[0]) for candidates in STEPS]
+        assert likeliest(values, best, config, limit=limit).tokens == tokens
 
 
 def test_the_last_proposed_token_is_not_fed() -> None:
-    assert run(list(ROWS), DraftConfig(n_max=3))[1] == [1, 0]
+    assert run(list(STEPS), DraftConfig(n_max=3))[1] == [1, 0]
 
 
 def test_drafting_ends_where_nothing_is_possible() -> None:
-    assert run([ROWS[0], torch.full((2,), -math.inf)], DraftConfig(n_max=3))[0].tokens == [1]
+    assert run([STEPS[0], None], DraftConfig(n_max=3))[0].tokens == [1]
+    values = np.array([[1.0], [-math.inf], [1.0]], np.float32)
+    assert likeliest(values, [1, 0, 1], DraftConfig(n_max=3), limit=9).tokens == [1]
 
 
 def test_sampled_drafts_carry_the_candidates_of_every_token() -> None:
     sampler = CandidateSampler(probabilistic=True)
     sampler.prepare(request(temperature=1.0))
-    draft = propose(ROWS[0], lambda _: ROWS[1], sampler, DraftConfig(n_max=3), limit=100)
+    draft = collect(STEPS[0], lambda _: STEPS[1], sampler, DraftConfig(n_max=3), limit=100)
     assert draft.probabilities is not None
     assert len(draft.probabilities) == len(draft.tokens) == 3
     ids, probabilities = draft.probabilities[0]

@@ -90,12 +90,17 @@ def test_draws_follow_the_distribution() -> None:
     assert sum(counts.values()) == n
 
 
-def test_greedy_takes_the_first_of_the_largest_and_draws_once() -> None:
+def test_greedy_takes_the_first_of_the_largest() -> None:
     logits = np.float32([0, 5, 1, 5] + [0] * (N_VOCAB - 4))
     sampler = make(temperature=0)
     assert sampler.sample(logits) == 1
-    ids, p = sampler.distribution()
+    ids, p = sampler.clone().distribution()
     assert (ids.tolist(), p.tolist()) == ([1], [1.0])
+
+
+def test_one_candidate_costs_a_draw() -> None:
+    sampler = make(top_k=1)
+    sampler.sample(np.zeros(N_VOCAB, np.float32))
     assert sampler._picker._stream._next == 2  # type: ignore[attr-defined]  # one double is two words
 
 

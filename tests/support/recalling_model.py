@@ -44,6 +44,9 @@ class RecallingModel:
         rows = [self.logits(self.cells[: start + row + 1]) for row in outputs.tolist()]
         return ForwardOutput(torch.stack(rows) if rows else torch.empty(0, self.config.n_vocab))
 
+    def writer(self, *, n_steps: int, n_logits: int) -> RecallingWriter:
+        return RecallingWriter(self, n_steps, n_logits)
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -51,6 +54,26 @@ class RecallingModel:
         """What it says after a sequence, `[V]`."""
         numbers = np.random.default_rng(abs(hash(tuple(tokens)))).normal(size=self.config.n_vocab)
         return torch.from_numpy(2 * numbers.astype(np.float32))
+
+
+class RecallingWriter:
+    """Writes with such a model as `specli.models.writer.Writer` does, forward by forward."""
+
+    def __init__(self, model: RecallingModel, n_steps: int, n_logits: int) -> None:
+        self.model = model
+        self.n_steps = n_steps
+        self.n_logits = n_logits
+
+    def write(self, tokens: Ints, position: int) -> tuple[np.ndarray, Ints]:
+        best = []
+        for step in range(self.n_steps):
+            if step:
+                tokens = best[-1].indices[:1].numpy().astype(np.int32)
+            positions = np.arange(len(tokens), dtype=np.int32) + (position if step == 0 else len(self.model.cells))
+            logits = self.model.forward(tokens, positions, 0 * tokens, positions[-1:] - positions[0]).logits
+            best.append(torch.topk(logits[0, : self.n_logits], min(10, self.n_logits)))
+        values, ids = (torch.stack([getattr(b, name) for b in best]).numpy() for name in ("values", "indices"))
+        return values, ids.astype(np.int32)
 
 
 def random_tokens(rng: random.Random, n: int, n_vocab: int) -> list[int]:

@@ -1,0 +1,77 @@
+"""A whole model that writes ahead, the likeliest token each time: several forwards as one run of one program."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specli.kernels.ops import Extent, Ops
+from specli.models.base import Ints, Model
+from specli.models.draft import N_CANDIDATES
+from specli.models.layers import Rows, Scratch
+
+SLOT = 0  # one sequence
+Floats = npt.NDArray[np.float32]
+
+
+class Writer:
+    """Continues the sequence in a model's cache.
+
+    The first forward takes in whatever the cache lacks; every further one reads the likeliest token of the one before
+    it, on rows of its own.
+
+    Args:
+        model: The model; has room for the context and the tokens ahead.
+        n_steps: Tokens to write, N ≥ 1. The last is not evaluated.
+        n_logits: Leading tokens of the vocabulary that may be written.
+    """
+
+    def __init__(self, model: Model, *, n_steps: int, n_logits: int) -> None:
+        new, config = model.executor.buffer, model.config
+        n_candidates = min(N_CANDIDATES, n_logits)
+        self.n_steps = n_steps
+        self._model = model
+        self._n_logits = n_logits
+        self._ahead = np.arange(n_steps, dtype=np.int32)
+        self._positions = new(n_steps, 1, Extent.ONE, torch.int32)
+        self._slots = new(n_steps, 1, Extent.ONE, torch.int32)
+        self._scratch = Scratch(model.executor, 1, Extent.ONE)
+        self._x = new(1, config.n_embd, Extent.ONE)
+        self._last = new(1, config.n_embd, Extent.ONE)
+        self._logits = new(1, config.n_vocab, Extent.ONE)
+        self._values = new(n_steps, n_candidates, Extent.ONE)
+        self._ids = new(n_steps, n_candidates, Extent.ONE, torch.int32)
+        self._program = model.executor.compile(self._trace)
+
+    def write(self, tokens: Ints, position: int) -> tuple[Floats, Ints]:
+        """Evaluates tokens and writes on; the cache then holds `len(tokens)` + N - 1 tokens more.
+
+        Args:
+            tokens: `[T]`, 1 ≤ T ≤ max_tokens; what follows the cache's sequence.
+            position: Of the first.
+
+        Returns:
+            Logits `[N, C]` of the best candidates of every step, descending, and their ids; views that the next call
+            overwrites.
+        """
+        n = len(tokens)
+        positions = np.arange(position, position + n, dtype=np.int32)
+        self._model.place(tokens, positions, np.full_like(tokens, SLOT), positions[-1:] - position)
+        self._positions.fill(self._ahead + (position + n))
+        self._program.run(n, 1)
+        self._model.cache.extended(SLOT, position + n + self.n_steps - 1)
+        return self._values.read(), self._ids.read()
+
+    def _trace(self, ops: Ops) -> None:
+        model = self._model
+        model.trace(ops)
+        logits = model.logits.row(0)
+        for index in range(self.n_steps):
+            ids = self._ids.row(index)
+            ops.top_k(self._values.row(index), ids, logits.columns(0, self._n_logits))
+            if index + 1 < self.n_steps:
+                rows = Rows(self._positions.row(index), self._slots.row(index), self._scratch)
+                model.trace_stream(ops, ids.columns(0, 1), self._x, rows)
+                model.trace_logits(ops, self._logits, self._last, self._x)
+                logits = self._logits
