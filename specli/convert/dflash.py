@@ -13,6 +13,7 @@ from specli.convert.draft_vocabulary import absolute_ids, draft_vocabulary_size
 from specli.convert.eagle3 import check_vocabulary
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import Keys, rope_block, shared_keys
+from specli.convert.layouts import GELU
 from specli.convert.llama import rope_factors
 from specli.convert.mask_embedding import mask_embedding_tensors
 from specli.convert.plan import Blueprint, Row, at
@@ -23,6 +24,7 @@ from specli.convert.values import Values
 from specli.errors import FormatError, IncompatibleError
 
 DEFAULT_BLOCK_SIZE = 16
+MAX_BLOCK_SIZE = 128  # as many slots as the engine runs
 LEFT_OUT = {
     "t2d": "the inverse of d2t, not used at run time",
     "verifier_norm.weight": "the target's own",
@@ -188,10 +190,17 @@ def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_
     if partial is not None:
         keys.add("dflash.rope.dimension_count", "u32", int(head_width * partial))
     keys.add("dflash.attention.value_scale", "f32", nested.number("attention_value_scale"))
-    block_size = nested.integer("block_size") or config.integer("block_size")
+    block_size = nested.integer("block_size")
+    if block_size is None:
+        block_size = config.integer("block_size")
     if block_size is None:
         job.notes.append(f"block size {DEFAULT_BLOCK_SIZE} (default, the checkpoint names none)")
-    keys.add("dflash.block_size", "u32", block_size or DEFAULT_BLOCK_SIZE)
+        block_size = DEFAULT_BLOCK_SIZE
+    if not 1 <= block_size <= MAX_BLOCK_SIZE:
+        raise FormatError(f"{config.path}: block_size is {block_size}, expected 1 to {MAX_BLOCK_SIZE}")
+    keys.add("dflash.block_size", "u32", block_size)
+    if config.text("hidden_act") in GELU:
+        keys.add("dflash.hidden_activation", "str", config.text("hidden_act"))
     for name in CONV_KEYS:
         keys.add(f"dflash.{name}", "u32", nested.integer(name) if "conv_kernel_size" in nested else None)
     keys.add("dflash.logit_scale", "f32", scaler("output_multiplier"))

@@ -20,15 +20,15 @@ READ = frozenset({
     "num_target_layers", "final_logit_softcapping", "output_multiplier", "input_embedding_scale", "has_embed_tokens",
     "markov_rank", "markov_head_type", "confidence_head_with_markov", "enable_confidence_head", "sample_from_anchor",
     "tie_word_embeddings", "attention_bias", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v",
-    "hidden_activation", "enable_moe_block", "quantization_config",
+    "hidden_act", "hidden_activation", "sliding_window_non_causal", "enable_moe_block", "quantization_config",
 })  # fmt: skip
 
 HARMLESS = frozenset({
     "_name_or_path", "auto_map", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype", "dtype",
     "transformers_version", "speculators_version", "initializer_range", "use_cache", "pretraining_tp",
-    "attention_dropout", "hidden_dropout", "mlp_bias", "bias", "hidden_act", "max_window_layers", "num_anchors",
+    "attention_dropout", "hidden_dropout", "mlp_bias", "bias", "max_window_layers", "num_anchors",
     "max_anchors", "ttt_length", "step_loss_decay", "embed_requires_grad", "_attn_implementation",
-    "num_aux_hidden_states", "sliding_window_non_causal", "confidence_head_alpha", "num_experts", "top_k_experts",
+    "num_aux_hidden_states", "confidence_head_alpha", "num_experts", "top_k_experts",
     "moe_intermediate_size", "num_kv_shared_layers", "hidden_size_per_layer_input", "vocab_size_per_layer_input",
     "use_double_wide_mlp", "mlp_only_layers", "decoder_sparse_step", "output_router_logits", "chunk_size_feed_forward",
     "id2label", "label2id", "return_dict", "output_attentions", "output_hidden_states", "problem_type",

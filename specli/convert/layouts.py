@@ -16,6 +16,9 @@ from specli.errors import FormatError, UnsupportedError
 
 Names = Collection[str]
 
+SILU = ("silu", "swish")
+GELU = ("gelu_pytorch_tanh",)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -32,6 +35,7 @@ class Layout:
         vocabulary: For targets: "module:function" of the tokenizer procedure.
         gguf: GGUF architecture of layouts that are whole models: targets and assistants.
         mtp: Whether `--mtp` and `--no-mtp` apply.
+        activations: What the feed-forward's activation may be called.
     """
 
     label: str
@@ -44,6 +48,7 @@ class Layout:
     vocabulary: str | None = None
     gguf: str | None = None
     mtp: bool = False
+    activations: tuple[str, ...] = SILU
 
     def planner(self) -> Callable[[Job], Blueprint]:
         """The function that makes a blueprint."""
@@ -70,6 +75,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "dspark:plan_dspark",
         speculators="dspark",
         tensors=("markov_head.", "logit_head."),
+        activations=(*SILU, *GELU),
     ),
     Layout(
         "DSpark, Gemma 4 body",
@@ -77,6 +83,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         ("Gemma4DSparkModel",),
         "gemma4_dspark:plan_gemma4_dspark",
         tensors=("markov_head.", "logit_head."),
+        activations=GELU,
     ),
     Layout(
         "DFlash",
@@ -85,6 +92,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "dflash:plan_dflash",
         speculators="dflash",
         signs=("dflash_config",),
+        activations=(*SILU, *GELU),
     ),
     Layout(
         "EAGLE-3",
@@ -104,6 +112,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "gemma4:plan_assistant",
         signs=("backbone_hidden_size",),
         gguf="gemma4-assistant",
+        activations=GELU,
     ),
     Layout(
         "Llama",
@@ -144,6 +153,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "gemma:plan_gemma3",
         vocabulary="vocab:gemma3_keys",
         gguf="gemma3",
+        activations=GELU,
     ),
     Layout(
         "Gemma 4",
@@ -152,6 +162,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "gemma4:plan_gemma4",
         vocabulary="gemma4:gemma4_keys",
         gguf="gemma4",
+        activations=GELU,
     ),
     Layout(
         "gpt-oss",

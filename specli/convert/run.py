@@ -17,19 +17,21 @@ from specli.convert.dequant import dequantised
 from specli.convert.general import General
 from specli.convert.hub import fetch, is_hub_id
 from specli.convert.job import Job, merged_config
-from specli.convert.keys import Keys, rope_block
+from specli.convert.keys import Keys, full_rope, rope_block, rope_type
 from specli.convert.known import warn_of_unknown_keys
 from specli.convert.layouts import Layout, find_layout
 from specli.convert.outtype import Outtype, resolve_outtype
 from specli.convert.pairing import check_pair
 from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
 from specli.convert.target import Target, target_from_directory, target_from_gguf
-from specli.errors import ResourceError, UnsupportedError, UsageError
+from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import quantise
 from specli.gguf.write import GGUFWriter
 
 NOTHING = TensorPlan([], [], {}, [])
+ROPE_TYPES = frozenset({"default", "mrope", "linear", "yarn", "llama3", "dynamic", "proportional"})
+"""Kinds of rope scaling that are written, or that change nothing within the trained context."""
 HEADROOM_BYTES = 16 << 20  # key-value pairs and alignment on top of tensor data
 
 
@@ -62,6 +64,7 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
             raise UsageError(f"{option} does not apply to {layout.label} checkpoints")
         job = Job(request, checkpoint, merged_config(checkpoint.config), outtype, open_target(request, directory))
         blueprint = layout.planner()(job)
+        check_config(layout, job, blueprint)
         if layout.role == "drafter" and layout.gguf is None:
             warn_of_unknown_keys(job)
         plan = NOTHING if request.vocab_only else plan_tensors(checkpoint, blueprint, outtype)
@@ -125,6 +128,28 @@ def open_target(request: ConvertConfig, directory: Path) -> Target | None:
     config = merged_config(checkpoint.config)
     has_mrope = "mrope_section" in rope_block(config)
     return target_from_directory(path, config, layout.gguf, layout.vocabulary_procedure(), has_mrope=has_mrope)
+
+
+def check_config(layout: Layout, job: Job, blueprint: Blueprint) -> None:
+    """Refuses settings that the architecture cannot express and would compute otherwise, and says what is left out.
+
+    Raises:
+        FormatError: The norms' epsilon or the scaling's factor is missing.
+        UnsupportedError: The activation is another one.
+    """
+    config = job.config
+    activation = config.text("hidden_activation") or config.text("hidden_act")
+    if activation is not None and activation not in layout.activations:
+        expected = " or ".join(layout.activations)
+        raise UnsupportedError(f"{config.path}: activation {activation!r} is not handled, expected {expected}")
+    if f"{blueprint.architecture}.attention.layer_norm_rms_epsilon" not in blueprint.keys:
+        raise FormatError(f"{config.path}: rms_norm_eps is missing, expected a number")
+    rope = rope_block(config)
+    kind = rope_type(rope)
+    if kind in ("linear", "yarn") and full_rope(rope).number("factor") is None:
+        raise FormatError(f"{config.path}: {kind} rope scaling without factor")
+    if kind not in ROPE_TYPES:
+        job.warnings.append(f"rope type {kind!r} is unknown and left out, as llama.cpp does")
 
 
 def collect_keys(blueprint: Blueprint, general: General) -> Keys:

@@ -376,6 +376,13 @@ DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
         "eagle3-angelslim/config.json: EAGLE-3 with use_aux_hidden_state: false is not handled",
     ),
     (
+        "eagle3-angelslim",
+        {"hidden_act": "gelu_pytorch_tanh"},
+        "eagle3-angelslim/config.json: activation 'gelu_pytorch_tanh' is not handled, expected silu or swish",
+    ),
+    ("dflash-zlab", {"block_size": 0}, "dflash-zlab/config.json: block_size is 0, expected 1 to 128"),
+    ("dflash-zlab", {"block_size": 129}, "dflash-zlab/config.json: block_size is 129, expected 1 to 128"),
+    (
         "dspark-deepspec",
         {"markov_head_type": "gated"},
         "dspark-deepspec/config.json: markov_head_type 'gated' is not handled, only 'vanilla'",
@@ -530,6 +537,36 @@ def test_mask_embedding_that_does_not_fit(tmp_path: Path, record: object, messag
     source = folder(tmp_path, "dflash-zlab")
     torch.save(record, source / "mask_embedding.pt")
     assert refused(source, target=folder(tmp_path, "qwen3")) == f"dflash-zlab/mask_embedding.pt: {message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("llama", {"hidden_act": "relu"}, "activation 'relu' is not handled, expected silu or swish"),
+        ("qwen3", {"hidden_act": "gelu"}, "activation 'gelu' is not handled, expected silu or swish"),
+        ("llama", {"rms_norm_eps": None}, "rms_norm_eps is missing, expected a number"),
+        ("llama", {"rope_scaling": {"type": "linear"}}, "linear rope scaling without factor"),
+        ("qwen3", {"rope_scaling": {"rope_type": "yarn"}}, "yarn rope scaling without factor"),
+    ],
+)
+def test_what_a_file_cannot_express(tmp_path: Path, name: str, changes: dict[str, Any], message: str) -> None:
+    source = folder(tmp_path, name)
+    edit_config(source, **changes)
+    assert refused(source) == f"{name}/config.json: {message}"
+
+
+def test_unknown_rope_type_is_named(tmp_path: Path) -> None:
+    source = folder(tmp_path, "llama")
+    edit_config(source, rope_scaling={"rope_type": "spiral", "factor": 2.0})
+    warnings = convert(ConvertConfig(source, outfile=tmp_path / "out.gguf")).warnings
+    assert warnings == ("rope type 'spiral' is unknown and left out, as llama.cpp does",)
+
+
+def test_activation_of_a_dflash_head_is_written(tmp_path: Path) -> None:
+    source = folder(tmp_path, "dflash-zlab")
+    edit_config(source, hidden_act="gelu_pytorch_tanh")
+    report = convert(ConvertConfig(source, outfile=tmp_path / "out.gguf", target=folder(tmp_path, "qwen3")))
+    assert report.metadata["dflash.hidden_activation"] == "gelu_pytorch_tanh"
 
 
 class Canary:
