@@ -15,6 +15,7 @@ from specli.errors import SpecliError
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
+NOT_NUMBERS = "the model's logits are not numbers"
 
 _MAX_ROWS = 64  # of the table whose column maxima bound the k-th largest logit
 _MANY = 2048  # from here on sorting pairs of value and place is faster: 0.5 ms against 5 ms for 49152 values
@@ -42,7 +43,7 @@ def largest(logits: Floats) -> int:
     """
     best = int(logits.argmax())
     if logits[best] != logits[best]:
-        raise SpecliError("the model's logits are not numbers")
+        raise SpecliError(NOT_NUMBERS)
     return best
 
 
@@ -69,7 +70,7 @@ def reduce(logits: Floats, k: int) -> Ids:
     if n_rows < 4:
         ids = descending(logits)[:k]
         if n and np.isnan(logits.max()):
-            raise SpecliError("the model's logits are not numbers")
+            raise SpecliError(NOT_NUMBERS)
         return ids.astype(np.int32)
     body = n - n % n_rows
     maxima = logits[:body].reshape(n_rows, -1).max(axis=0)
@@ -77,7 +78,7 @@ def reduce(logits: Floats, k: int) -> Ids:
         maxima[0] = np.maximum(maxima[0], logits[body:].max())
     maxima.partition(len(maxima) - k)
     if np.isnan(maxima[-k:]).any():
-        raise SpecliError("the model's logits are not numbers")
+        raise SpecliError(NOT_NUMBERS)
     above = np.flatnonzero(logits >= maxima[-k])
     order = descending(logits[above])[:k]
     return above[order].astype(np.int32)
@@ -146,10 +147,19 @@ class Candidates:
 
     def take(self, places: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice, *, is_sorted: bool) -> None:
         """Keeps only what `places` selects, in that order."""
-        self.ids = self.token_ids()[places]
+        if self.ids is None and isinstance(places, np.ndarray) and places.dtype != bool:
+            self.ids = places.astype(np.int32)
+        else:
+            self.ids = self.token_ids()[places]
         self.logits = self.logits[places]
         self.is_sorted = is_sorted
         self._is_owned = self._is_owned or not isinstance(places, slice)
+
+    def replace(self, places: Ids, logits: Floats, probabilities: Floats) -> None:
+        """Keeps what `places` names, in that order and descending, with other logits; the arrays are not shared."""
+        self.ids = places.copy() if self.ids is None else self.ids[places]
+        self.logits, self.probabilities = logits, probabilities
+        self.is_sorted = self._is_owned = True
 
     def keep_largest(self, k: int) -> None:
         """Cuts to the `k` largest logits; the list is sorted afterwards."""

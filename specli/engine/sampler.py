@@ -12,6 +12,7 @@ from specli.engine.candidates import Candidates, Floats, Ids, descending, larges
 from specli.engine.chain import ChainContext, build_chain, check_sampling
 from specli.engine.config import SamplingConfig
 from specli.engine.grammar import Grammar
+from specli.engine.native_chain import NativeTail
 from specli.engine.samplers import Distribution, Link, Picker, Temperature
 from specli.engine.vocabulary import Vocabulary
 from specli.rng import REJECTION_SALT, MersenneTwister, resolve_seed
@@ -47,6 +48,8 @@ class Sampler:
         self._largest = -1
         self._find_listeners()
 
+        self._leading, self._tail = NativeTail.of(self._links, self._picker)
+
     def _find_listeners(self) -> None:
         links: list[Link] = [*self._links, self._picker]
         self._listeners = [link for link in links if type(link).accept is not Link.accept]
@@ -80,6 +83,9 @@ class Sampler:
             self._candidates, self._largest = None, largest(logits)
             return self._largest
         self._candidates = candidates = Candidates(logits)
+        if self._tail is not None:
+            assert isinstance(self._picker, Distribution)
+            return candidates.token(self._tail.pick(self._leading, candidates, self._picker.draw()))
         for link in self._links:
             link.apply(candidates)
         return candidates.token(self._picker.pick(candidates))
@@ -145,4 +151,5 @@ class Sampler:
         twin._grammar = self._grammar and self._grammar.copy()
         twin._candidates, twin._largest = self._candidates, self._largest
         twin._find_listeners()
+        twin._leading, twin._tail = twin._links[: len(self._leading)], self._tail
         return twin

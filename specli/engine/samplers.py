@@ -12,7 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specli.engine.candidates import Candidates, Floats, descending, entropy, exp32, log32, reduce, running_sum, total
+from specli.engine.candidates import (
+    Candidates,
+    Floats,
+    Ids,
+    descending,
+    entropy,
+    exp32,
+    log32,
+    reduce,
+    running_sum,
+    total,
+)
 from specli.rng import MersenneTwister
 
 f32 = np.float32
@@ -34,6 +45,15 @@ class Link:
 
     keeps_largest = False
     window = 0
+
+    @property
+    def native(self) -> tuple[str, int, float] | None:
+        """Name, count and value of the same link in the native library (`LINK_CODES`); None if it has none."""
+        return None
+
+    def changes(self, logits: Floats) -> tuple[Ids, Floats] | None:
+        """All that `apply` does to a whole row: distinct tokens and their new logits. None if it does other things."""
+        return None
 
     def apply(self, candidates: Candidates) -> None:
         """Changes the list, or does its part of it."""
@@ -86,6 +106,9 @@ class LogitBias(Link):
         self._tokens = np.array(list(sums), np.int32)
         self._biases = np.array(list(sums.values()), f32)
 
+    def changes(self, logits: Floats) -> tuple[Ids, Floats]:
+        return self._tokens, logits[self._tokens] + self._biases
+
     def apply(self, candidates: Candidates) -> None:
         where, which = candidates.locate(self._tokens)
         candidates.change(where, candidates.logits[where] + self._biases[which])
@@ -105,9 +128,16 @@ class Penalties(Link):
             return
         where, which = candidates.locate(np.fromiter(self._counts, np.int32))
         counts = np.fromiter(self._counts.values(), f32)[which]
-        logits = candidates.logits[where]
+        candidates.change(where, self._penalised(candidates.logits[where], counts))
+
+    def changes(self, logits: Floats) -> tuple[Ids, Floats]:
+        tokens = np.fromiter(self._counts, np.int32)
+        return tokens, self._penalised(logits[tokens], np.fromiter(self._counts.values(), f32))
+
+    def _penalised(self, logits: Floats, counts: Floats) -> Floats:
         logits = np.where(logits <= 0, logits * self._repeat, logits / self._repeat)
-        candidates.change(where, logits - (counts * self._frequency + self._presence))
+        penalised: Floats = logits - (counts * self._frequency + self._presence)
+        return penalised
 
     def accept(self, token: int) -> None:
         if len(self._latest) == self.window:
@@ -159,6 +189,10 @@ class TopK(Link):
     def __init__(self, k: int) -> None:
         self._k = k
 
+    @property
+    def native(self) -> tuple[str, int, float]:
+        return "top_k", self._k, 0.0
+
     def apply(self, candidates: Candidates) -> None:
         candidates.keep_largest(self._k)
 
@@ -171,6 +205,10 @@ class TopP(Link):
 
     def __init__(self, p: float, min_keep: int) -> None:
         self._p, self._min_keep = f32(p), min_keep
+
+    @property
+    def native(self) -> tuple[str, int, float]:
+        return "top_p", self._min_keep, float(self._p)
 
     def apply(self, candidates: Candidates) -> None:
         p = candidates.softmax()
@@ -197,11 +235,15 @@ class MinP(Link):
     def __init__(self, p: float, min_keep: int) -> None:
         self._log_p, self._min_keep = f32(math.log(f32(p))), min_keep
 
+    @property
+    def native(self) -> tuple[str, int, float]:
+        return "min_p", self._min_keep, float(self._log_p)
+
     def apply(self, candidates: Candidates) -> None:
         kept = candidates.logits >= candidates.largest() + self._log_p
         n = int(np.count_nonzero(kept))
         if not candidates.is_sorted and n >= max(self._min_keep, 1):
-            candidates.take(kept, is_sorted=False)
+            candidates.take(np.flatnonzero(kept), is_sorted=False)
             return
         candidates.keep_largest(max(n, 1, min(self._min_keep, len(candidates))))
 
@@ -261,6 +303,10 @@ class Temperature(Link):
     def __init__(self, temperature: float) -> None:
         self._temperature = f32(temperature)
 
+    @property
+    def native(self) -> tuple[str, int, float]:
+        return ("temperature", 0, float(self._temperature)) if self._temperature > 0 else ("top_k", 1, 0.0)
+
     def apply(self, candidates: Candidates) -> None:
         apply_temperature(candidates, self._temperature)
 
@@ -289,15 +335,19 @@ class Distribution(Picker):
     def __init__(self, stream: MersenneTwister) -> None:
         self._stream = stream
 
+    def draw(self) -> float:
+        """The number that decides the next pick."""
+        return self._stream.double()
+
     def pick(self, candidates: Candidates) -> int:
         if len(candidates) == 1:
-            self._stream.double()
+            self.draw()
             candidates.probabilities = np.ones(1, f32)
             return 0
         weights = exp32(candidates.logits - candidates.largest()).astype(np.float64)
         cumulative = np.add.accumulate(weights)
         candidates.probabilities = (weights / cumulative[-1]).astype(f32)
-        return int(np.searchsorted(cumulative, cumulative[-1] * self._stream.double()))
+        return int(np.searchsorted(cumulative, cumulative[-1] * self.draw()))
 
     def reset(self) -> None:
         self._stream.rewind()

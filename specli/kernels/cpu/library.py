@@ -62,6 +62,25 @@ class Op(ctypes.Structure):
     )
 
 
+class LinkStruct(ctypes.Structure):
+    """`struct link` (candidates.c): a sampler that shortens or scales a sorted list."""
+
+    _fields_ = (("code", ctypes.c_int32), ("n", ctypes.c_int32), ("value", ctypes.c_float))
+
+
+class ChainStruct(ctypes.Structure):
+    """`struct chain` (candidates.c): such samplers one after the other, and room for what is left."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("n_links", "n_changed")),
+        ("links", ctypes.POINTER(LinkStruct)),
+        *((name, ctypes.c_void_p) for name in ("changed", "changes", "places", "logits", "probabilities")),
+        ("n", ctypes.c_int32),
+    )
+
+
+LINK_CODES = ("top_k", "top_p", "min_p", "temperature")
+MOST_CANDIDATES = 512
 CODES = (
     "embed", "rms_norm", "quantise", "linear", "gated", "rope", "rotate", "store", "attention", "add", "add_row",
     "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids", "linear_rows", "convolve",
@@ -82,6 +101,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pool_size": (_INT, (_POINTER,)),
     "strip_bytes": (_INT64, (_INT, _INT)),
     "weight_repack": (None, (_POINTER, _INT, ctypes.POINTER(WeightStruct), _POINTER, _INT)),
+    "chain_sample": (_INT, (ctypes.POINTER(ChainStruct), _POINTER, _INT, ctypes.c_double)),
     "program_run": (None, (_POINTER, _POINTER, ctypes.POINTER(Op), _INT, _POINTER, _INT, _INT, _INT)),
 }
 
