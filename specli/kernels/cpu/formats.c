@@ -224,34 +224,39 @@ const uint8_t *weight_strip(const struct weight *weight, int expert, int strip) 
 struct repack {
     const struct weight *weight;
     const uint8_t *source;
-    struct pool *pool;
-    int n_threads, first_strip;
+    int first_strip, n_strips; /* of the piece, all experts in a row */
 };
 
-static void repack_share(void *argument, int thread) {
-    const struct repack *job = argument;
-    const struct weight *weight = job->weight;
+static int repack_next(void *argument, int thread) {
+    (void)thread;
+    struct repack *piece = argument;
+    const int n = piece->n_strips;
+    piece->n_strips = 0;
+    return n;
+}
+
+static void repack_strips(void *argument, int thread, int first, int last) {
+    (void)thread;
+    const struct repack *piece = argument;
+    const struct weight *weight = piece->weight;
     const int64_t source = row_bytes(weight->type, weight->n_in);
-    int first, last;
-    while (pool_take(job->pool, job->n_threads, thread, &first, &last)) {
-        for (int i = job->first_strip + first; i < job->first_strip + last; i++) {
-            const int expert = i / weight->n_strips, row = i % weight->n_strips * ROWS, left = weight->n_out - row;
-            const uint8_t *rows = job->source + ((int64_t)expert * weight->n_out + row) * source;
-            repack_strip(weight, rows, left < ROWS ? left : ROWS, weight->data + i * weight->strip_bytes);
-        }
+    for (int i = piece->first_strip + first; i < piece->first_strip + last; i++) {
+        const int expert = i / weight->n_strips, row = i % weight->n_strips * ROWS, left = weight->n_out - row;
+        const uint8_t *rows = piece->source + ((int64_t)expert * weight->n_out + row) * source;
+        repack_strip(weight, rows, left < ROWS ? left : ROWS, weight->data + i * weight->strip_bytes);
     }
 }
 
 /* Fills weight->data from GGUF rows. With `release`, source lies in a read-only file mapping whose pages are given back piece by
  * piece, so that the file and the copy are never both resident. */
 EXPORT void weight_repack(struct pool *pool, int n_threads, const struct weight *weight, const uint8_t *source, int release) {
-    const int total = weight->n_strips * weight->n_experts, piece = (int)((32 << 20) / weight->strip_bytes) + 1;
+    const int total = weight->n_strips * weight->n_experts, most = (int)((32 << 20) / weight->strip_bytes) + 1;
     const int64_t source_strip = ROWS * row_bytes(weight->type, weight->n_in);
     const int64_t source_bytes = (int64_t)weight->n_experts * weight->n_out * row_bytes(weight->type, weight->n_in);
-    for (int first = 0; first < total; first += piece) {
-        const int n = total - first < piece ? total - first : piece;
-        struct repack job = {weight, source, pool, n_threads, first};
-        pool_run(pool, n_threads, n, repack_share, &job);
+    for (int first = 0; first < total; first += most) {
+        const int n = total - first < most ? total - first : most;
+        struct repack piece = {weight, source, first, n};
+        pool_run(pool, n_threads, &(struct job){repack_next, repack_strips, &piece});
         const int64_t end = (first + n) * source_strip < source_bytes ? (first + n) * source_strip : source_bytes;
         if (release) release_pages(source, end);
     }

@@ -25,11 +25,7 @@ INLINE vf vb_float(vb a, int c) { return vf_from_int(_mm512_and_si512(_mm512_srl
 /* acc += Σ over four vectors of w (unsigned, ≤ bound) times 16 activations. */
 INLINE vi vi_dot(vi acc, const vb w[4], const int8_t *x, int bound) {
     (void)bound;
-    for (int i = 0; i < 4; i++) {
-        int32_t four;
-        memcpy(&four, x + 4 * i, 4);
-        acc = _mm512_dpbusd_epi32(acc, w[i], _mm512_set1_epi32(four));
-    }
+    for (int i = 0; i < 4; i++) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w[i]), "m"(*(const int32_t *)(const void *)(x + 4 * i)));
     return acc;
 }
 INLINE vi vi_shift(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }

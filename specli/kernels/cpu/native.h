@@ -204,13 +204,18 @@ struct pool *pool_new(int n_threads, const uint8_t *cpu_mask, int n_cpus, int st
 void pool_free(struct pool *pool);
 int pool_size(const struct pool *pool);
 float *pool_scratch(struct pool *pool, int thread);
-/* Deals n_items and calls work(argument, thread) on n_threads threads, the caller being thread 0. Callers take turns. */
-void pool_run(struct pool *pool, int n_threads, int n_items, void (*work)(void *argument, int thread), void *argument);
-/* Inside work: waits for all n_threads; exactly one thread runs `last` (may be NULL) before anyone goes on. */
-void pool_barrier(struct pool *pool, int n_threads, void (*last)(void *argument), void *argument);
-/* pool_deal: called by a barrier's `last`. pool_take, inside work: the next share of the items dealt; 0 when none are left. */
-void pool_deal(struct pool *pool, int n_threads, int n_items);
-int pool_take(struct pool *pool, int n_threads, int thread, int *first, int *last);
+/* A series of steps. */
+struct job {
+    /* Everything so far is done: moves on to the next step that is worth dealing; its number of items, 0 at the end. What comes before
+     * it is done on the way, by `thread`. */
+    int (*next)(void *argument, int thread);
+    void (*run)(void *argument, int thread, int first, int last); /* items first … last-1 of the step */
+    void *argument;
+};
+/* Callers take turns. The caller is thread 0. */
+void pool_run(struct pool *pool, int n_threads, const struct job *job);
+/* Whether threads would have to be woken. */
+int pool_sleeps(const struct pool *pool);
 
 #define SCRATCH_BYTES (1 << 20) /* per thread */
 

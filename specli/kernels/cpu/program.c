@@ -47,13 +47,8 @@ void attention_plan(const struct op *op, const struct run *run, struct attention
 struct replay {
     const struct kernels *kernels;
     struct pool *pool;
-    const struct op *ops;
-    int n_ops;
+    const struct op *step, *next, *end; /* the present step, the one after it, the end of the operations */
     struct run run;
-};
-struct deal {
-    const struct replay *replay;
-    const struct op *step;
 };
 
 static int n_items(const struct replay *replay, const struct op *step) {
@@ -76,13 +71,51 @@ static int n_items(const struct replay *replay, const struct op *step) {
     }
 }
 
-static void deal_step(void *argument) {
-    const struct deal *deal = argument;
-    pool_deal(deal->replay->pool, deal->replay->run.n_threads, n_items(deal->replay, deal->step));
+/* ---- how much work ------------------------------------------------------------------------------------------------------------ */
+
+/* Rough time of a step in bytes of weights that one thread reads of its cache meanwhile: some 24000 in a microsecond. Handing a step to
+ * another thread and hearing from it costs half a microsecond, waking it ten, of which the caller pays half. */
+#define DEAL_WORK 48000
+#define WAKE_WORK 1500000
+
+static int64_t work_of(const struct replay *replay, const struct op *step) {
+    const int64_t rows = replay->run.counts[step->extent];
+    int64_t work = 0;
+    int first, last;
+    if (rows == 0) return 0;
+    switch (step->code) {
+        case OP_LINEAR:
+        case OP_GATED:
+            for (int i = 0; i < step->step; i++) {
+                for (int j = 0; j < 2 && step[i].weight[j]; j++) work += step[i].weight[j]->n_strips * step[i].weight[j]->strip_bytes;
+            }
+            return work * (7 + rows) / 8;
+        case OP_ATTENTION:
+            visible_cells(step, (int)rows - 1, &first, &last);
+            return (last - first) * (step->k.head_size + step->v.head_size) * (4 * step->n[1] + rows * step->n[0]);
+        case OP_QUANTISE_PAIRS:
+        case OP_EXPERT_GATED:
+        case OP_EXPERT_LINEAR:
+        case OP_CAUSAL_CONVOLVE:
+        case OP_DELTA_SCAN: return WAKE_WORK;
+        default:
+            for (int i = 0; i < step->step; i++) work += 16 * (step[i].out.width > step[i].x.width ? step[i].out.width : step[i].x.width);
+            return work * rows;
+    }
 }
 
-static void run_items(const struct replay *replay, const struct op *step, int thread, int first, int last) {
+static int is_worth_waking(const struct replay *replay) {
+    int64_t work = 0;
+    for (const struct op *step = replay->step; step < replay->end && work < WAKE_WORK; step += step->step) work += work_of(replay, step);
+    return work >= WAKE_WORK;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------------- */
+
+static void run_items(void *argument, int thread, int first, int last) {
+    const struct replay *replay = argument;
     const struct kernels *kernels = replay->kernels;
+    const struct op *step = replay->step;
     if (kind_of(step) == ROW_WISE) {
         for (int row = first; row < last; row++) {
             for (int i = 0; i < step->step; i++) kernels->row(step + i, &replay->run, row);
@@ -97,28 +130,22 @@ static void run_items(const struct replay *replay, const struct op *step, int th
     }
 }
 
-/* The next step with live rows from operation i on, or NULL. */
-static const struct op *next_step(const struct replay *replay, int i) {
-    while (i < replay->n_ops && replay->run.counts[replay->ops[i].extent] == 0) i += replay->ops[i].step;
-    return i < replay->n_ops ? replay->ops + i : NULL;
-}
-
-static void replay_steps(void *argument, int thread) {
-    const struct replay *replay = argument;
-    const int n_threads = replay->run.n_threads;
-    for (const struct op *step = next_step(replay, 0), *next; step; step = next) {
-        int first, last;
-        while (pool_take(replay->pool, n_threads, thread, &first, &last)) run_items(replay, step, thread, first, last);
-        next = next_step(replay, (int)(step - replay->ops) + step->step);
-        struct deal deal = {replay, next};
-        if (next) pool_barrier(replay->pool, n_threads, deal_step, &deal);
+/* Runs the steps that are too small to be shared, up to one that is not. */
+static int next_step(void *argument, int thread) {
+    struct replay *replay = argument;
+    for (replay->step = replay->next; replay->step < replay->end; replay->step = replay->next) {
+        const int n = n_items(replay, replay->step);
+        replay->next = replay->step + replay->step->step;
+        if (n > 1 && replay->run.n_threads > 1 && work_of(replay, replay->step) >= DEAL_WORK) return n;
+        run_items(replay, thread, 0, n);
     }
+    return 0;
 }
 
 EXPORT void program_run(const struct kernels *kernels, struct pool *pool, const struct op *ops, int n_ops, uint8_t *shared, int tokens, int outputs, int n_threads) {
-    struct replay replay = {kernels, pool, ops, n_ops, {{tokens, outputs, 1}, n_threads, shared}};
-    const struct op *first = next_step(&replay, 0);
-    if (first) pool_run(pool, n_threads, n_items(&replay, first), replay_steps, &replay);
+    struct replay replay = {kernels, pool, ops, ops, ops + n_ops, {{tokens, outputs, 1}, n_threads, shared}};
+    if (replay.run.n_threads > 1 && pool_sleeps(pool) && !is_worth_waking(&replay)) replay.run.n_threads = 1;
+    pool_run(pool, replay.run.n_threads, &(struct job){next_step, run_items, &replay});
 }
 
 #if defined(__aarch64__)
