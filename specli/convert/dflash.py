@@ -134,6 +134,9 @@ def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
 
     keys = shared_keys("dflash", config, job.outtype, n_layers)
     add_dflash_keys(keys, job, target, taps, sizes["D"])
+    said = job.request.sample_from_anchor
+    if layout == "DFlash" and (config.flag("sample_from_anchor") if said is None else said):
+        add_anchor_key(job, keys)
     say_rope(job, keys, "dflash")
     return Blueprint(
         layout=layout,
@@ -213,6 +216,12 @@ def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_
     _add_causal(job, keys, nested, _add_window(keys, config, nested))
     if target.has_mrope:
         keys.add("dflash.rope.dimension_sections", "[i32]", [head_width // 2, 0, 0, 0])
+
+
+def add_anchor_key(job: Job, keys: Keys) -> None:
+    """Says of a head without Markov head that its first slot predicts, too."""
+    keys.add("dflash.sample_from_anchor", "bool", True)
+    job.warnings.append("slot 0 predicts: llama.cpp takes it as reserved in a DFlash file, and drafts badly")
 
 
 def _add_window(keys: Keys, config: Values, nested: Values) -> list[bool]:

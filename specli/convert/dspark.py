@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from specli.convert import dflash
 from specli.convert.job import Job
 from specli.convert.plan import Blueprint, Row
-from specli.errors import UnsupportedError
+from specli.errors import FormatError, UnsupportedError
 
 CONFIDENCE = ("confidence_head.proj.weight", "confidence_head.proj.bias")
 
@@ -48,9 +50,8 @@ def plan_dspark(job: Job) -> Blueprint:
     target = job.need_target("DSpark")
     blueprint = dflash.plan_dflash(job, "DSpark")
     names = {rename(name) for name in job.checkpoint.tensors}
-    _refuse_unsupported(job, names)
     config = job.config
-    rank = config.integer("markov_rank") or config.section("dflash_config").need("markov_rank")
+    rank = markov_rank(job, names)
     sizes = {**blueprint.sizes, "R": rank}
     sizes["Y"] = sizes["E"] + rank
     has_confidence = CONFIDENCE[0] in names
@@ -64,6 +65,11 @@ def plan_dspark(job: Job) -> Blueprint:
         # head stays beside token_embd: without it the loader would take token_embd for the head.
         rows = [row for row in rows if row.source != "lm_head.weight"]
         left_out["lm_head.weight"] = "a copy of the target's head"
+    blueprint.rows, blueprint.left_out, blueprint.rename = rows, left_out, rename
+    if not rank:
+        if samples_from_anchor(job):
+            dflash.add_anchor_key(job, blueprint.keys)
+        return blueprint
     rows += [
         Row("markov_head.markov_w1.weight", "markov_w1.weight", "V R"),
         Row("markov_head.markov_w2.weight", "markov_w2.weight", "N R"),
@@ -76,16 +82,27 @@ def plan_dspark(job: Job) -> Blueprint:
             Row(CONFIDENCE[0], "conf_proj.weight", "1 Y"),
             Row(CONFIDENCE[1], "conf_proj.bias", "1", need="optional"),
         ]
-    blueprint.rows, blueprint.sizes, blueprint.left_out, blueprint.rename = rows, sizes, left_out, rename
+    blueprint.sizes = sizes
     blueprint.keys.add("dflash.sample_from_anchor", "bool", samples_from_anchor(job))
     blueprint.keys.add("dflash.has_confidence_head", "bool", has_confidence)
     return blueprint
 
 
-def _refuse_unsupported(job: Job, names: set[str]) -> None:
-    config = job.config
-    kind = config.text("markov_head_type") or config.section("dflash_config").text("markov_head_type") or "vanilla"
-    if kind != "vanilla":
-        raise UnsupportedError(f"{config.path}: markov_head_type {kind!r} is not handled, only 'vanilla'")
-    if not any(name.startswith("markov_head.") for name in names):
-        raise UnsupportedError(f"{config.path}: a DSpark head without a Markov head (markov_rank 0) is not handled")
+def markov_rank(job: Job, names: Collection[str]) -> int:
+    """The rank of the Markov head; 0 for DeepSpec's DFlash heads, which are DSpark heads without one.
+
+    Raises:
+        UnsupportedError: The head is of another kind, or there is confidence without it.
+    """
+    config, nested = job.config, job.config.section("dflash_config")
+    kind = config.text("markov_head_type") or nested.text("markov_head_type") or "vanilla"
+    rank = config.integer("markov_rank") or nested.integer("markov_rank") or 0
+    if any(name.startswith("markov_head.") for name in names):
+        if kind != "vanilla":
+            raise UnsupportedError(f"{config.path}: markov_head_type {kind!r} is not handled, only 'vanilla'")
+        return rank or config.need("markov_rank")
+    if rank:
+        raise FormatError(f"{config.path}: markov_rank is {rank}, but there is no Markov head")
+    if CONFIDENCE[0] in names:
+        raise UnsupportedError(f"{config.path}: a confidence head without Markov input is not handled")
+    return 0

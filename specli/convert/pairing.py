@@ -104,7 +104,7 @@ def _dflash(pair: _Pair) -> Iterator[str]:
     if mask >= _n_tokens(pair.target):
         raise IncompatibleError(f"{pair.draft.path}: mask token {mask} is not in {pair.target.path}")
     is_dspark = "markov_w1.weight" in pair.draft.tensors
-    n_drafts = block if is_dspark and meta.get("dflash.sample_from_anchor", "bool", True) else block - 1
+    n_drafts = block if meta.get("dflash.sample_from_anchor", "bool", is_dspark) else block - 1
     yield f"block size {block}, at most {n_drafts} draft tokens, mask token {mask}"
 
 

@@ -100,7 +100,8 @@ class DFlashConfig:
         network = _network(file, keys)
         if selector is None:  # upstream ignores both keys without a selector, also where they are set
             network = replace(network, logit_softcap=0.0)
-        first_slot = int(not (is_dspark and file.metadata.get(keys.full("sample_from_anchor"), "bool", True)))
+        # llama.cpp reads the key for DSpark only; other heads that predict from slot 0 need it all the same.
+        first_slot = int(not file.metadata.get(keys.full("sample_from_anchor"), "bool", is_dspark))
         block_size = keys.count("block_size", None if is_dspark else DEFAULT_BLOCK_SIZE, maximum=MAX_BLOCK_SIZE)
         if block_size <= first_slot:
             raise keys.error("block_size", block_size, f"more than {first_slot}")

@@ -388,6 +388,11 @@ DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
         "dspark-deepspec/config.json: markov_head_type 'gated' is not handled, only 'vanilla'",
     ),
     (
+        "dflash-deepspec",
+        {"markov_rank": 16},
+        "dflash-deepspec/config.json: markov_rank is 16, but there is no Markov head",
+    ),
+    (
         "dspark-gemma4",
         {"attention_k_eq_v": False, "final_logit_softcapping": 30.0},
         "dspark-gemma4/config.json: a Gemma 4 DSpark body is not handled when attention_k_eq_v is not true; "

@@ -65,14 +65,14 @@ def test_slots_of_a_block(tmp_path: Path, kernels: str, name: str) -> None:
     with open_pair(target, report.paths[0], kind, config, kernels=kernels) as pair:
         network = pair.drafter.network  # type: ignore[attr-defined]
         first = network.config.first_slot
-        assert first == 1 - is_dspark
+        assert first == (name == "dflash-speculators-sliding")
         for index, anchor in enumerate(ANCHORS):
             network._features.data[:anchor] = torch.from_numpy(states[:anchor])
             network.ingest(np.arange(anchor, dtype=np.int32))
             network.backbone(int(tokens[anchor]), anchor)
             hidden = network.slots.hidden.data.numpy()
             np.testing.assert_allclose(hidden, recorded["hidden"][index][first:], rtol=0, atol=5e-4)
-            for slot in range(BLOCK if is_dspark else 0):
+            for slot in range(BLOCK if is_dspark else 0):  # the Markov head goes from slot to slot
                 proposal = network.slot(slot, int(tokens[anchor + slot]))
                 assert proposal.ids[: len(recorded["ids"][index][slot])].tolist() == recorded["ids"][index][slot]
                 values, confidence = recorded["values"][index][slot], recorded["confidence"][index][slot]
@@ -81,7 +81,7 @@ def test_slots_of_a_block(tmp_path: Path, kernels: str, name: str) -> None:
 
 
 def test_one_causal_flag_where_layers_agree_and_a_pattern_with_a_warning_where_not(tmp_path: Path) -> None:
-    alike, apart = (converted(tmp_path / name, name)[1] for name in BLOCKS)
+    alike, apart = (converted(tmp_path / name, name)[1] for name in (BLOCKS[0], BLOCKS[-1]))
     assert alike.metadata["dflash.attention.causal"] is True
     assert alike.warnings == ()
     assert apart.metadata["dflash.attention.causal_pattern"] == [True, False]

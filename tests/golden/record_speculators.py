@@ -20,7 +20,7 @@ from typing import Any
 from tests.support.checkpoints import CASES, DRAFT_V, TAPS, E, V, random_values
 
 EAGLE3 = ("eagle3-speculators", "eagle3-defaults", "eagle3-31")
-BLOCKS = ("dflash-speculators-sliding", "dspark-speculators-sliding")
+BLOCKS = ("dflash-speculators-sliding", "dflash-speculators-anchor", "dspark-speculators-sliding")
 N_STEPS = 3
 N_TOKENS = {"eagle3": 12, "block": 24}
 SLOTS = (2, 4, 9)

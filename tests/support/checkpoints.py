@@ -750,6 +750,24 @@ def dflash_sliding_speculators(directory: Path) -> None:
     write_checkpoint(directory, config, random_tensors(dflash_shapes()))
 
 
+def dflash_deepspec(directory: Path) -> None:
+    """DeepSpec's DFlash releases: a DSpark head of rank 0 without confidence, whose first slot predicts."""
+    config = _dflash_config(architectures=["Qwen3DSparkModel"], block_size=7, target_layer_ids=[1, 3, 5],
+                            mask_token_id=310, markov_rank=0, markov_head_type="vanilla", enable_confidence_head=False,
+                            num_anchors=512)  # fmt: skip
+    shapes = dflash_shapes() | {"embed_tokens.weight": (V, E), "lm_head.weight": (V, E)}
+    write_checkpoint(directory, config, random_tensors(shapes))
+
+
+def dflash_anchor_speculators(directory: Path) -> None:
+    """The first slot predicts, and no layer slides."""
+    config = _speculators("dflash", "DFlashSpeculator", _layer_config("qwen3", 2), 8, block_size=8, mask_token_id=310,
+                          aux_hidden_state_layer_ids=list(TAPS), target_hidden_size=None, sample_from_anchor=True,
+                          sliding_window_non_causal=False)  # fmt: skip
+    config["draft_vocab_size"] = V
+    write_checkpoint(directory, config, random_tensors(dflash_shapes()))
+
+
 def dspark_sliding_speculators(directory: Path) -> None:
     """One layer slides and is causal, the other is not."""
     layer = _sliding(_layer_config("qwen3", 2), SLIDING, FULL)
@@ -903,6 +921,10 @@ CASES: dict[str, Case] = {
     "dflash-speculators-sliding": Case(
         dflash_sliding_speculators, "qwen3", upstream="does not read the nested layer config"
     ),
+    "dflash-speculators-anchor": Case(
+        dflash_anchor_speculators, "qwen3", upstream="does not read the nested layer config"
+    ),
+    "dflash-deepspec": Case(dflash_deepspec, "qwen3", upstream="needs a Markov head"),
     "dspark-speculators-sliding": Case(
         dspark_sliding_speculators, "qwen3", upstream="does not know layers that are causal beside others that are not"
     ),
