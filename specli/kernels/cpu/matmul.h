@@ -25,6 +25,7 @@ INLINE vf vb_float(vb a, int c) { return vf_from_int(_mm512_and_si512(_mm512_srl
 /* acc += Σ over four vectors of w (unsigned, ≤ bound) times 16 activations. */
 INLINE vi vi_dot(vi acc, const vb w[4], const int8_t *x, int bound) {
     (void)bound;
+    /* Compilers broadcast by an instruction of its own, which costs an eighth of the time of 8 rows. */
     for (int i = 0; i < 4; i++) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w[i]), "m"(*(const int32_t *)(const void *)(x + 4 * i)));
     return acc;
 }
