@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_THREADS = 512
+"""Most threads of one model, as in llama.cpp; pool.c has the same number."""
+
 
 @dataclass(frozen=True)
 class ThreadConfig:

@@ -59,6 +59,13 @@ def test_wrong_value_is_answered_with_upstream_text(line: str, text: str) -> Non
     assert str(caught.value) == f'error while handling argument "{line.split()[0]}": {text}'
 
 
+@pytest.mark.parametrize("spelling", ["-t", "-tb", "-td", "-tbd"])
+def test_more_threads_than_possible_are_refused(spelling: str) -> None:
+    assert settle(f"{spelling} 512")
+    with pytest.raises(UsageError, match=f'argument "{spelling}": 513 threads, at most 512 are possible'):
+        settle(f"{spelling} 513")
+
+
 @pytest.mark.parametrize("spelling", REFUSED)
 def test_option_without_meaning_is_refused_with_a_reason(spelling: str) -> None:
     option = find(spelling)

@@ -16,6 +16,7 @@ from specli.cli.options.kinds import (
     text,
 )
 from specli.cli.options.option import Option
+from specli.kernels.threads import MAX_THREADS
 
 context = partial(Option, panel="Context and memory")
 device = partial(Option, panel="Device and threads")
@@ -28,6 +29,7 @@ SWITCH = Kind("0|1", lambda text: ZERO_ONE.parse(text) == "1", values=("0", "1")
 PRIORITY = integer(-1, 3)
 DRAFT_PRIORITY = integer(0, 3)
 POLL = integer(0, 100, metavar="0..100")
+THREADS = integer(high=MAX_THREADS, error=f"{{}} threads, at most {MAX_THREADS} are possible")
 
 OPTIONS = (
     context(
@@ -124,11 +126,11 @@ OPTIONS = (
     ),
     device(
         ("-t", "--threads"), "CPU threads; 0 or less = all hardware threads",
-        field="target.threads.n_threads", kind=integer(), env="LLAMA_ARG_THREADS", default_text="physical cores",
+        field="target.threads.n_threads", kind=THREADS, env="LLAMA_ARG_THREADS", default_text="physical cores",
     ),
     device(
         ("-tb", "--threads-batch"), "CPU threads for prompts and verification",
-        field="target.threads.n_threads_batch", kind=integer(), default_text="as --threads",
+        field="target.threads.n_threads_batch", kind=THREADS, default_text="as --threads",
     ),
     device(
         ("-C", "--cpu-mask"), "CPUs to run on, a hexadecimal mask; adds to --cpu-range",
@@ -219,11 +221,11 @@ OPTIONS = (
     ),
     drafter(
         ("-td", "--spec-draft-threads", "--threads-draft"), "CPU threads of the draft model",
-        field="draft.threads.n_threads", kind=integer(), default_text="as --threads",
+        field="draft.threads.n_threads", kind=THREADS, default_text="as --threads",
     ),
     drafter(
         ("-tbd", "--spec-draft-threads-batch", "--threads-batch-draft"), "CPU threads of the draft model for prompts",
-        field="draft.threads.n_threads_batch", kind=integer(), default_text="as --threads-batch",
+        field="draft.threads.n_threads_batch", kind=THREADS, default_text="as --threads-batch",
     ),
     drafter(
         ("-Cd", "--spec-draft-cpu-mask", "--cpu-mask-draft"), "CPUs of the draft model, a hexadecimal mask",

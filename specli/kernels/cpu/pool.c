@@ -18,7 +18,7 @@
 
 #include "native.h"
 
-#define MAX_THREADS 255
+#define MAX_THREADS 512 /* threads.py has the same number */
 #define MAX_CPUS 1024
 #define MAX_GRAIN 16 /* strips of one weight: some microseconds of imbalance at the end of a step */
 #define JOB_SPINS_PER_POLL 80
