@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from specli.engine.memory import NetworkMemory
 from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
@@ -29,6 +27,8 @@ class Fitted:
 def available_bytes(device: str = "cpu") -> int | None:
     """Memory that can be used without swapping, or None where the system does not tell."""
     if device != "cpu":
+        import torch
+
         return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else None
     free = _meminfo()
     limit = _cgroup_room()
@@ -148,7 +148,8 @@ def memory_for(file: GGUFFile, what: str, n_ctx: int) -> Iterator[None]:
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Torch has an exception of its own for accelerators, but not for the CPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    is_of_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError) or is_of_torch
 
 
 @dataclass(frozen=True)

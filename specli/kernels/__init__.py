@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 from specli.errors import ResourceError, UsageError
 
 if TYPE_CHECKING:
-    import torch
-
     from specli.kernels.ops import Executor
     from specli.kernels.placement import Placement
     from specli.kernels.threads import ThreadConfig
@@ -54,32 +52,38 @@ def open_executor(
         UsageError: Unknown kernels or device, or kernels that do not run on this device.
         ResourceError: The device, or the kernels asked for by name, are missing.
     """
-    from specli.kernels.reference import ReferenceExecutor
-
     if kernels not in KERNELS:
         raise UsageError(f"unknown kernels {kernels!r}, expected one of {', '.join(KERNELS)}")
     where = _device(device)
     for rule in placement.rules if placement else ():
         _device(rule.device)
     if kernels == "reference":
-        return ReferenceExecutor(where, threads=threads, placement=placement)
-    fast = _FAST.get(where.type)
+        return _open_reference(where, threads, placement)
+    fast = _FAST.get(where.partition(":")[0])
     if kernels != "auto" and (fast is None or kernels != fast[0]):
         raise UsageError(f"{kernels} kernels do not run on device {where}")
     if fast is None:
         reason = f"no other kernels for device {where}"
-        return ReferenceExecutor(where, threads=threads, reason=reason, placement=placement)
+        return _open_reference(where, threads, placement, reason)
     try:
         return _open_fast(fast, where, threads, exact, placement)
     except ResourceError as error:
         if kernels != "auto":
             raise
-        return ReferenceExecutor(where, threads=threads, reason=str(error), placement=placement)
+        return _open_reference(where, threads, placement, str(error))
+
+
+def _open_reference(
+    device: str, threads: ThreadConfig | None, placement: Placement | None, reason: str = "requested"
+) -> Executor:
+    from specli.kernels.reference import ReferenceExecutor
+
+    return ReferenceExecutor(device, threads=threads, reason=reason, placement=placement)
 
 
 def _open_fast(
     fast: tuple[str, str, str],
-    device: torch.device,
+    device: str,
     threads: ThreadConfig | None,
     exact: bool,
     placement: Placement | None,
@@ -98,16 +102,18 @@ def _is_installed(module: str) -> bool:
     return find_spec(package) is not None and find_spec(module) is not None
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str) -> str:
+    """The device's full name; torch, which is slow to import, is asked only where there is a choice."""
+    if name == "cpu" or (name == "auto" and not _is_installed(_FAST["cuda"][1])):
+        return "cpu"
     import torch
 
     if name == "auto":
-        has_kernels = torch.cuda.is_available() and _is_installed(_FAST["cuda"][1])
-        return torch.device("cuda:0" if has_kernels else "cpu")
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"unknown device {name!r}, expected auto, cpu or cuda:N") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ResourceError(f"device {name}: not found, {torch.cuda.device_count()} CUDA devices are there")
-    return device
+    return str(device)

@@ -17,14 +17,33 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.gguf.quant import QuantTensor, QuantType
+
+if TYPE_CHECKING:
+    import torch
+
+Array: TypeAlias = Any
+"""Numbers where an executor keeps them: a numpy array in main memory, or a torch tensor on any device.
+
+The native kernels work on numpy arrays, so that a run on them does without importing torch, which takes a second.
+"""
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """An array as a tensor that shares its memory."""
+    import torch
+
+    return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
+
+
+def host(array: Array) -> npt.NDArray[Any]:
+    """An array in main memory: itself, a view of a tensor that lies there, or a copy."""
+    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
 
 
 class Extent(enum.IntEnum):
@@ -57,48 +76,52 @@ class Buffer:
     """Fixed storage that operations read and write.
 
     Attributes:
-        data: `[capacity, width]` float32 or int32 on the executor's device. The last axis is contiguous; rows may be
+        storage: `[capacity, width]` float32 or int32 on the executor's device. The last axis is contiguous; rows may be
             strided (a `columns` view).
         extent: Which count says how many leading rows are live.
     """
 
-    data: torch.Tensor
+    storage: Array
     extent: Extent
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The storage as a tensor; shares its memory."""
+        return tensor_of(self.storage)
 
     @property
     def capacity(self) -> int:
         """Most rows the buffer can hold."""
-        return self.data.shape[0]
+        return int(self.storage.shape[0])
 
     @property
     def width(self) -> int:
         """Elements per row."""
-        return self.data.shape[1]
+        return int(self.storage.shape[1])
 
-    @cached_property
-    def _host(self) -> npt.NDArray[Any] | None:
-        """The same memory as an array: a write of some numbers takes 0.3 µs, through torch ten times that."""
-        return self.data.numpy() if self.data.device.type == "cpu" else None
+    def rows(self, start: int, stop: int) -> Buffer:
+        """The rows `start … stop-1` as a view."""
+        return Buffer(self.storage[start:stop], self.extent)
 
     def fill(self, values: int | npt.NDArray[np.int32], start: int = 0) -> None:
         """Writes numbers from the host into the first column, from row `start` on; a single one into that row only."""
         n = 1 if isinstance(values, int) else len(values)
-        if self._host is not None:
-            self._host[start : start + n, 0] = values
+        if isinstance(self.storage, np.ndarray) or isinstance(values, int):
+            self.storage[start : start + n, 0] = values
         else:
-            self.data[start : start + n, 0] = values if isinstance(values, int) else torch.from_numpy(values)
+            self.storage[start : start + n, 0] = tensor_of(values)
 
     def read(self) -> npt.NDArray[Any]:
         """The contents on the host, `[capacity, width]`; a view where the buffer lies there."""
-        return self._host if self._host is not None else self.data.cpu().numpy()
+        return host(self.storage)
 
     def columns(self, start: int, stop: int) -> Buffer:
         """The columns `start … stop-1` as a view with the same rows."""
-        return Buffer(self.data[:, start:stop], self.extent)
+        return Buffer(self.storage[:, start:stop], self.extent)
 
     def row(self, index: int) -> Buffer:
         """Row `index` as a view of one row; for chains inside a block."""
-        return Buffer(self.data[index : index + 1], Extent.ONE)
+        return Buffer(self.storage[index : index + 1], Extent.ONE)
 
 
 class Weight(Protocol):
@@ -128,14 +151,14 @@ class RopeTable:
         interleaved: True pairs (2k, 2k+1) (NORM), False pairs (k, k + n_rot/2) (NEOX). Elements from n_rot on pass.
     """
 
-    cos: torch.Tensor
-    sin: torch.Tensor
+    cos: Array
+    sin: Array
     interleaved: bool
 
     @property
     def n_rot(self) -> int:
         """Rotated elements per head."""
-        return 2 * self.cos.shape[1]
+        return 2 * int(self.cos.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +174,8 @@ class KVLayer:
         head_size_v: Elements of a value row.
     """
 
-    k: torch.Tensor
-    v: torch.Tensor
+    k: Array
+    v: Array
     type_k: QuantType
     type_v: QuantType
     head_size_k: int
@@ -161,12 +184,12 @@ class KVLayer:
     @property
     def n_kv_heads(self) -> int:
         """Key/value heads."""
-        return self.k.shape[1]
+        return int(self.k.shape[1])
 
     @property
     def capacity(self) -> int:
         """Cells per slot."""
-        return self.k.shape[2]
+        return int(self.k.shape[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +208,7 @@ class AttentionSpec:
     scale: float
     window: int = 0
     softcap: float = 0.0
-    sinks: torch.Tensor | None = None
+    sinks: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,28 +224,28 @@ class RecurrentLayer:
             p mod n_states.
     """
 
-    inputs: torch.Tensor
-    states: torch.Tensor
+    inputs: Array
+    states: Array
 
     @property
     def n_inputs(self) -> int:
         """Inputs kept."""
-        return self.inputs.shape[1]
+        return int(self.inputs.shape[1])
 
     @property
     def n_states(self) -> int:
         """States kept: the newest, and one per token that can be taken back."""
-        return self.states.shape[1]
+        return int(self.states.shape[1])
 
     @property
     def n_heads(self) -> int:
         """Value heads."""
-        return self.states.shape[2]
+        return int(self.states.shape[2])
 
     @property
     def head_size(self) -> int:
         """Elements of a key and of a value head, S."""
-        return self.states.shape[3]
+        return int(self.states.shape[3])
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,8 +267,8 @@ class RoutingSpec:
     scale: float = 1.0
     n_groups: int = 1
     n_groups_used: int = 1
-    bias: torch.Tensor | None = None
-    expert_scales: torch.Tensor | None = None
+    bias: Array | None = None
+    expert_scales: Array | None = None
 
 
 MIN_WEIGHT_SUM = 2.0**-14  # smallest normal half
@@ -262,7 +285,7 @@ class Ops(ABC):
         """Row lookup: `out[t] = scale · table[ids[t]]`; `ids` is `[·, 1]` int32, inside the table."""
 
     @abstractmethod
-    def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
+    def rms_norm(self, out: Buffer, x: Buffer, weight: Array | None, *, eps: float) -> None:
         """`out = x / sqrt(mean(x²) + eps) ⊙ weight`; may be in place.
 
         `weight` is `[G]` float32 with G dividing the width: each run of G elements (a head) is normalised by itself.
@@ -280,7 +303,7 @@ class Ops(ABC):
         x: Buffer,
         weights: Sequence[Weight],
         *,
-        biases: Sequence[torch.Tensor | None] | None = None,
+        biases: Sequence[Array | None] | None = None,
         accumulate: bool = False,
     ) -> None:
         """`outs[i] (+)= x · weights[i]ᵀ + biases[i]`; several outputs share one pass over x.
@@ -298,8 +321,8 @@ class Ops(ABC):
         up: Weight,
         activation: Activation,
         *,
-        gate_bias: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
+        gate_bias: Array | None = None,
+        up_bias: Array | None = None,
     ) -> None:
         """`out = act(x · gateᵀ + gate_bias, x · upᵀ + up_bias)`."""
 
@@ -311,7 +334,7 @@ class Ops(ABC):
         """
 
     @abstractmethod
-    def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
+    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int) -> None:
         """Short convolution along the rows, for draft blocks, which start with row 0; not in place.
 
         `out[t, c] = Σ_j (kernel[j, c] + weights[t, j, ⌊c / group⌋]) · x[t - j, c]`, rows before the first being zero.
@@ -354,7 +377,7 @@ class Ops(ABC):
         """`out += x`."""
 
     @abstractmethod
-    def add_row(self, out: Buffer, row: torch.Tensor) -> None:
+    def add_row(self, out: Buffer, row: Array) -> None:
         """`out += row`, the same `[width]` float32 vector for every row."""
 
     @abstractmethod
@@ -386,7 +409,7 @@ class Ops(ABC):
         """The K largest entries of each row, descending, lowest id first on ties; K = `ids.width`, ids int32."""
 
     @abstractmethod
-    def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
+    def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         """`out = table[ids]`, int32; `table` is `[n]` int32 (draft vocabulary → target ids)."""
 
     @abstractmethod
@@ -410,8 +433,8 @@ class Ops(ABC):
         up: Weight | None,
         activation: Activation,
         *,
-        gate_bias: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
+        gate_bias: Array | None = None,
+        up_bias: Array | None = None,
     ) -> None:
         """`gated_linear` with the matrices of each chosen expert.
 
@@ -422,7 +445,7 @@ class Ops(ABC):
 
     @abstractmethod
     def expert_linear(
-        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: torch.Tensor | None = None
+        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: Array | None = None
     ) -> None:
         """`linear` with the matrix of each chosen expert on its own part of the row.
 
@@ -436,7 +459,7 @@ class Ops(ABC):
 
     @abstractmethod
     def causal_convolve(
-        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: torch.Tensor
+        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: Array
     ) -> None:
         """Causal depthwise convolution over time, then SiLU: `out_t[c] = silu(Σ_j kernel[c, j] · x_{t-K+1+j}[c])`.
 
@@ -445,7 +468,7 @@ class Ops(ABC):
         """
 
     @abstractmethod
-    def decay(self, out: Buffer, rates: torch.Tensor) -> None:
+    def decay(self, out: Buffer, rates: Array) -> None:
         """`out = exp(rates ⊙ ln(1 + e^out))`, `rates` `[width]` float32, negative: what a state keeps, 0 … 1."""
 
     @abstractmethod
@@ -481,22 +504,22 @@ class Program(ABC):
 _LAZY_BYTES = 1 << 20
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeroed storage. On the CPU, pages of large ones take no memory before they are written.
+def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Zeroed storage in main memory. Pages of large ones take no memory before they are written.
 
     A cache has room for the whole context, most of which a short run never reaches.
 
     Raises:
         MemoryError: There is not that much address space.
     """
-    n_bytes = math.prod(shape) * dtype.itemsize
-    if device.type != "cpu" or n_bytes < _LAZY_BYTES:
-        return torch.zeros(shape, dtype=dtype, device=device)
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes < _LAZY_BYTES:
+        return np.zeros(shape, dtype)
     try:
-        pages = mmap.mmap(-1, n_bytes)
+        pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"{n_bytes} bytes") from error
-    return torch.frombuffer(pages, dtype=dtype).view(shape)
+    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 class Executor(ABC):
@@ -504,11 +527,11 @@ class Executor(ABC):
 
     Attributes:
         name: `reference`, `cpu` or `triton`.
-        device: Where buffers, weights and caches live.
+        device: Where buffers, weights and caches live: `cpu`, `cuda:0`, ….
     """
 
     name: str
-    device: torch.device
+    device: str
 
     @abstractmethod
     def weight(self, tensor: QuantTensor) -> Weight:
@@ -522,18 +545,26 @@ class Executor(ABC):
     def describe(self) -> str:
         """One line: which kernels run here and why (instruction set, thread count, or what is missing)."""
 
+    @abstractmethod
+    def array(self, values: npt.NDArray[Any]) -> Array:
+        """Constants where the kernels read them."""
+
+    @abstractmethod
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Zeroed storage."""
+
     @property
     def notes(self) -> list[str]:
         """What the user should know about the weights taken so far, one line each."""
         return []
 
-    def buffer(self, rows: int, width: int, extent: Extent, dtype: torch.dtype = torch.float32) -> Buffer:
+    def buffer(self, rows: int, width: int, extent: Extent, dtype: npt.DTypeLike = np.float32) -> Buffer:
         """A zeroed buffer of `rows` × `width`."""
-        return Buffer(zeros((rows, width), dtype, self.device), extent)
+        return Buffer(self.zeros((rows, width), dtype), extent)
 
-    def vector(self, tensor: QuantTensor) -> torch.Tensor:
+    def vector(self, tensor: QuantTensor) -> Array:
         """A small tensor as `[n]` float32 on the device (norm weights, biases, factors)."""
-        return torch.from_numpy(tensor.dequantise().reshape(-1).copy()).to(self.device)
+        return self.array(tensor.dequantise().reshape(-1).copy())
 
     def kv_layer(
         self,
@@ -546,16 +577,16 @@ class Executor(ABC):
         type_v: QuantType,
     ) -> KVLayer:
         """An empty cache layer."""
-        k = zeros((n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k)), torch.uint8, self.device)
-        v = zeros((n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v)), torch.uint8, self.device)
+        k = self.zeros((n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k)), np.uint8)
+        v = self.zeros((n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v)), np.uint8)
         return KVLayer(k, v, type_k, type_v, head_size_k, head_size_v)
 
     def recurrent_layer(
         self, n_slots: int, n_states: int, n_inputs: int, width: int, n_heads: int, head_size: int
     ) -> RecurrentLayer:
         """An empty memory of a delta net layer."""
-        inputs = zeros((n_slots, n_inputs, width), torch.float32, self.device)
-        states = zeros((n_slots, n_states, n_heads, head_size, head_size), torch.float32, self.device)
+        inputs = self.zeros((n_slots, n_inputs, width), np.float32)
+        states = self.zeros((n_slots, n_states, n_heads, head_size, head_size), np.float32)
         return RecurrentLayer(inputs, states)
 
     def close(self) -> None:  # noqa: B027

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
@@ -22,6 +25,7 @@ from specli.gguf.quant import QuantTensor, QuantType, dequantise, quantise
 from specli.kernels.ops import (
     MIN_WEIGHT_SUM,
     Activation,
+    Array,
     AttentionSpec,
     Buffer,
     Executor,
@@ -34,6 +38,8 @@ from specli.kernels.ops import (
     RopeTable,
     RoutingSpec,
     Weight,
+    tensor_of,
+    zeros,
 )
 from specli.kernels.placement import Placement
 from specli.kernels.threads import ThreadConfig
@@ -176,7 +182,7 @@ class ReferenceOps(Ops):
         matrix = _matrix(table)
         self._live(out).copy_(matrix[self._live(ids)[:, 0].long().to(matrix.device)] * scale)
 
-    def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
+    def rms_norm(self, out: Buffer, x: Buffer, weight: Array | None, *, eps: float) -> None:
         group = x.width if weight is None else weight.shape[0]
         for to, row in zip(self._live(out), self._live(x), strict=True):
             runs = _normalised(row.clone(), group, eps)
@@ -192,7 +198,7 @@ class ReferenceOps(Ops):
         x: Buffer,
         weights: Sequence[Weight],
         *,
-        biases: Sequence[torch.Tensor | None] | None = None,
+        biases: Sequence[Array | None] | None = None,
         accumulate: bool = False,
     ) -> None:
         for out, weight, bias in zip(outs, weights, biases or [None] * len(outs), strict=True):
@@ -209,8 +215,8 @@ class ReferenceOps(Ops):
         up: Weight,
         activation: Activation,
         *,
-        gate_bias: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
+        gate_bias: Array | None = None,
+        up_bias: Array | None = None,
     ) -> None:
         join = _ACTIVATIONS[activation]
         for to, row in zip(self._live(out), self._live(x), strict=True):
@@ -221,7 +227,7 @@ class ReferenceOps(Ops):
         for to, row, chosen in zip(self._live(out), self._live(x), self._live(ids).long(), strict=True):
             to.add_(_times(matrix[chosen.to(matrix.device)], row))
 
-    def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
+    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int) -> None:
         rows, to = self._live(x), self._live(out)
         n_rows, width = rows.shape
         per_group = self._live(weights).view(n_rows, len(kernel), width // group)
@@ -254,8 +260,8 @@ class ReferenceOps(Ops):
     def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
         at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
         for (slot, position), key, value in zip(at, self._live(k), self._live(v), strict=True):
-            layer.k[slot, :, position] = _encode(layer.type_k, key.reshape(-1, layer.head_size_k))
-            layer.v[slot, :, position] = _encode(layer.type_v, value.reshape(-1, layer.head_size_v))
+            tensor_of(layer.k)[slot, :, position] = _encode(layer.type_k, key.reshape(-1, layer.head_size_k))
+            tensor_of(layer.v)[slot, :, position] = _encode(layer.type_v, value.reshape(-1, layer.head_size_v))
 
     def attention(
         self,
@@ -274,8 +280,8 @@ class ReferenceOps(Ops):
         rows = zip(self._live(out), self._live(q), in_slot, at, until, strict=True)
         for to, query, slot, position, end in rows:
             start = max(0, position - spec.window + 1) if spec.window else 0
-            keys = _decode(layer.type_k, layer.k[slot, :, start:end])  # [n_kv_heads, n, head_size_k]
-            values = _decode(layer.type_v, layer.v[slot, :, start:end])
+            keys = _decode(layer.type_k, tensor_of(layer.k)[slot, :, start:end])  # [n_kv_heads, n, head_size_k]
+            values = _decode(layer.type_v, tensor_of(layer.v)[slot, :, start:end])
             heads = query.clone().view(layer.n_kv_heads, -1, layer.head_size_k)  # [n_kv_heads, group, head_size_k]
             scores = torch.bmm(heads, keys.transpose(1, 2)) * spec.scale  # [n_kv_heads, group, n]
             if spec.softcap > 0:
@@ -288,7 +294,7 @@ class ReferenceOps(Ops):
     def add(self, out: Buffer, x: Buffer) -> None:
         self._live(out).add_(self._live(x))
 
-    def add_row(self, out: Buffer, row: torch.Tensor) -> None:
+    def add_row(self, out: Buffer, row: Array) -> None:
         self._live(out).add_(row)
 
     def multiply(self, out: Buffer, x: Buffer) -> None:
@@ -316,7 +322,7 @@ class ReferenceOps(Ops):
         self._live(values).copy_(best.values[:, : ids.width])
         self._live(ids).copy_(best.indices[:, : ids.width])
 
-    def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
+    def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         self._live(out).copy_(table[self._live(ids).long()])
 
     def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
@@ -348,8 +354,8 @@ class ReferenceOps(Ops):
         up: Weight | None,
         activation: Activation,
         *,
-        gate_bias: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
+        gate_bias: Array | None = None,
+        up_bias: Array | None = None,
     ) -> None:
         for to, row, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
             for part, expert in zip(to.view(len(chosen), -1), chosen, strict=True):
@@ -360,7 +366,7 @@ class ReferenceOps(Ops):
                 part.copy_(_ACTIVATIONS[activation](g, u))
 
     def expert_linear(
-        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: torch.Tensor | None = None
+        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: Array | None = None
     ) -> None:
         for to, row, chosen in zip(self._live(out), self._live(x), self._live(experts).tolist(), strict=True):
             parts = zip(to.view(len(chosen), -1), row.view(len(chosen), -1), chosen, strict=True)
@@ -376,19 +382,19 @@ class ReferenceOps(Ops):
         self._live(out).copy_(self._live(out) + total if accumulate else total)
 
     def causal_convolve(
-        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: torch.Tensor
+        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: Array
     ) -> None:
         length = kernel.shape[1]
         at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
         for to, row, (slot, position) in zip(self._live(out), self._live(x), at, strict=True):
-            ring = layer.inputs[slot]
+            ring = tensor_of(layer.inputs)[slot]
             ring[position % layer.n_inputs] = row
             total = kernel[:, -1] * row
             for back in range(1, min(length, position + 1)):
                 total = total + kernel[:, -1 - back] * ring[(position - back) % layer.n_inputs]
             to.copy_(F.silu(total))
 
-    def decay(self, out: Buffer, rates: torch.Tensor) -> None:
+    def decay(self, out: Buffer, rates: Array) -> None:
         for row in self._live(out):
             row.copy_(torch.exp(rates * F.softplus(row.clone())))
 
@@ -408,7 +414,7 @@ class ReferenceOps(Ops):
         at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
         inputs = zip(*(self._live(buffer) for buffer in (out, q, k, v, beta, decay)), at, strict=True)
         for to, query, key, value, strength, kept, (slot, position) in inputs:
-            ring = layer.states[slot]
+            ring = tensor_of(layer.states)[slot]
             before = ring[position % layer.n_states] if position else torch.zeros_like(ring[0])
             n_repeats = n_heads * size // len(key)
             keys = key.view(1, -1, size).expand(n_repeats, -1, -1).reshape(n_heads, 1, size)
@@ -458,17 +464,26 @@ class ReferenceExecutor(Executor):
         reason: str = "requested",
         placement: Placement | None = None,
     ) -> None:
-        self.device = torch.device(device)
+        self._device = torch.device(device)
+        self.device = str(self._device)
         self._placement = placement or Placement()
         self._reason = reason
         n_threads = threads.n_threads if threads is not None else None
         self._n_threads = n_threads if n_threads is not None and n_threads > 0 else None
 
     def weight(self, tensor: QuantTensor) -> ReferenceWeight | ReferenceStack:
-        device = torch.device(self._placement.device_of(tensor.name, str(self.device)))
+        device = torch.device(self._placement.device_of(tensor.name, self.device))
         if len(tensor.shape) == 3:
             return ReferenceStack(tensor, device)
         return ReferenceWeight(tensor.name, tensor.type, torch.from_numpy(tensor.dequantise()).to(device))
+
+    def array(self, values: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> torch.Tensor:
+        if self._device.type == "cpu":
+            return torch.from_numpy(zeros(shape, dtype))
+        return torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=self._device)
 
     def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
         return ReferenceProgram(trace, self._n_threads)

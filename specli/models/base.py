@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.errors import IncompatibleError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
-from specli.kernels.ops import Buffer, Executor, Extent, Ops, RopeTable, Weight
+from specli.kernels.ops import Array, Buffer, Executor, Extent, Ops, RopeTable, Weight, host, tensor_of
 from specli.models.cache import KVCache
 from specli.models.config import ModelConfig, RopeConfig
 from specli.models.layers import Layer, RMSNorm, Rows, Scratch
 from specli.models.rope import rope_table
 from specli.models.tensors import Need, Tensors, Vector, value_of
+
+if TYPE_CHECKING:
+    import torch
 
 Ints = npt.NDArray[np.int32]
 
@@ -59,21 +61,22 @@ class ForwardOutput:
     """Results of one forward; views that the next forward overwrites, so forwards of a size share one.
 
     Attributes:
-        logits: `[N, V]` float32, one row per wanted output.
+        outputs: `[N, V]` float32, logits of the wanted outputs.
         features: `"layers"`: `[T, n_taps·D]`, taps side by side in the order of `ModelOptions.taps`; `"nextn"`:
             `[T, D]`. Only those asked for.
     """
 
-    logits: torch.Tensor
+    outputs: Array
     features: dict[str, Buffer] = field(default_factory=dict)
 
-    @cached_property
-    def _host(self) -> npt.NDArray[np.float32] | None:
-        return self.logits.numpy() if self.logits.device.type == "cpu" else None
+    @property
+    def logits(self) -> torch.Tensor:
+        """The outputs as a tensor."""
+        return tensor_of(self.outputs)
 
     def read(self) -> npt.NDArray[np.float32]:
         """The logits on the host; a view where they lie there."""
-        return self._host if self._host is not None else self.logits.cpu().numpy()
+        return host(self.outputs)
 
 
 class Model(ABC):
@@ -191,7 +194,7 @@ class Model(ABC):
         self.cache.written(positions, slots)
         out = self._results.get(n_outputs)
         if out is None:
-            out = self._results[n_outputs] = ForwardOutput(self.logits.data[:n_outputs], self._features)
+            out = self._results[n_outputs] = ForwardOutput(self.logits.storage[:n_outputs], self._features)
         return out
 
     def place(self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints) -> None:
@@ -223,26 +226,26 @@ class Model(ABC):
         tensors.skip("rope_factors_")
         return factors
 
-    def _rope_tables(self, factors: torch.Tensor | None) -> list[RopeTable]:
+    def _rope_tables(self, factors: Array | None) -> list[RopeTable]:
         """One table per layer; layers with equal angles share it."""
         ropes = [layer.rope for layer in self.config.layers]
         tables: dict[RopeConfig, RopeTable] = {}
         for rope in ropes:
             if rope not in tables:
                 applied = factors if rope.uses_factors else None
-                tables[rope] = rope_table(rope, self.options.capacity, self.executor.device, factors=applied)
+                tables[rope] = rope_table(rope, self.options.capacity, self.executor, factors=applied)
         return [tables[rope] for rope in ropes]
 
     def _allocate(self) -> None:
         options, width = self.options, self.config.n_embd
         new = self.executor.buffer
-        self._tokens = new(options.max_tokens, 1, Extent.TOKENS, torch.int32)
+        self._tokens = new(options.max_tokens, 1, Extent.TOKENS, np.int32)
         self._rows = Rows(
-            positions=new(options.max_tokens, 1, Extent.TOKENS, torch.int32),
-            slots=new(options.max_tokens, 1, Extent.TOKENS, torch.int32),
+            positions=new(options.max_tokens, 1, Extent.TOKENS, np.int32),
+            slots=new(options.max_tokens, 1, Extent.TOKENS, np.int32),
             scratch=Scratch(self.executor, options.max_tokens, Extent.TOKENS),
         )
-        self._outputs = new(options.max_outputs, 1, Extent.OUTPUTS, torch.int32)
+        self._outputs = new(options.max_outputs, 1, Extent.OUTPUTS, np.int32)
         self._x = new(options.max_tokens, width, Extent.TOKENS)  # residual stream
         self._last = new(options.max_outputs, width, Extent.OUTPUTS)  # its rows that get logits
         self.logits = new(options.max_outputs, self.config.n_vocab, Extent.OUTPUTS)

@@ -64,8 +64,8 @@ class CacheLayer:
     def nbytes(self) -> int:
         """Bytes of the storage."""
         if isinstance(self.storage, KVLayer):
-            return self.storage.k.nbytes + self.storage.v.nbytes
-        return self.storage.inputs.nbytes + self.storage.states.nbytes
+            return int(self.storage.k.nbytes + self.storage.v.nbytes)
+        return int(self.storage.inputs.nbytes + self.storage.states.nbytes)
 
 
 class KVCache:

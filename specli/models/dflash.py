@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Buffer, Executor, Extent, Ops, Program
@@ -78,7 +77,7 @@ class DFlashNetwork:
         self._token_embd = weights.token_embd or Matrix.of(target.token_embd)
         self._output = weights.output or Matrix.of(target.output)
         factors = value_of(weights.rope_factors) if rope.uses_factors else None
-        self._rope = rope_table(rope, options.capacity, executor.device, factors=factors)
+        self._rope = rope_table(rope, options.capacity, executor, factors=factors)
         self._allocate(target.features["layers"])
         self._ingest = executor.compile(self._trace_ingest)
         self._block = executor.compile(self._trace_block)
@@ -136,31 +135,31 @@ class DFlashNetwork:
         self._features = features
         self._ahead = np.arange(n_slots, dtype=np.int32)
         self._context = self._new_rows(features.capacity)
-        self._tokens = new(n_slots, 1, Extent.TOKENS, torch.int32)
-        self._tokens.data.fill_(config.mask_id)
+        self._tokens = new(n_slots, 1, Extent.TOKENS, np.int32)
+        self._tokens.fill(np.full(n_slots, config.mask_id, np.int32))
         self._rows = self._new_rows(n_slots, ends=not all(config.causal))
         self._x = new(n_slots, n_embd, Extent.TOKENS)
-        self._predicting = new(n_draft, 1, Extent.OUTPUTS, torch.int32)
-        self._predicting.data[:, 0] = torch.arange(config.first_slot, n_slots)
-        self._previous = new(1, 1, Extent.ONE, torch.int32)
+        self._predicting = new(n_draft, 1, Extent.OUTPUTS, np.int32)
+        self._predicting.fill(np.arange(config.first_slot, n_slots, dtype=np.int32))
+        self._previous = new(1, 1, Extent.ONE, np.int32)
         n_candidates = self._weights.head.n_candidates(n_logits)
         self.slots = Slots(
             hidden=new(n_draft, n_embd, Extent.OUTPUTS),
             logits=new(n_draft, n_logits, Extent.OUTPUTS),
             values=new(n_draft, n_candidates, Extent.OUTPUTS),
-            ids=new(n_draft, n_candidates, Extent.OUTPUTS, torch.int32),
+            ids=new(n_draft, n_candidates, Extent.OUTPUTS, np.int32),
             confidence=new(n_draft, 1, Extent.OUTPUTS),
-            mapping=None if mapping is None else mapping.to(self.executor.device),
+            mapping=None if mapping is None else self.executor.array(mapping),
         )
         self._weights.head.allocate(self.executor, self.slots)
 
     def _new_rows(self, n: int, *, ends: bool = False) -> Rows:
         new = self.executor.buffer
         return Rows(
-            positions=new(n, 1, Extent.TOKENS, torch.int32),
-            slots=new(n, 1, Extent.TOKENS, torch.int32),
+            positions=new(n, 1, Extent.TOKENS, np.int32),
+            slots=new(n, 1, Extent.TOKENS, np.int32),
             scratch=Scratch(self.executor, n, Extent.TOKENS),
-            ends=new(n, 1, Extent.TOKENS, torch.int32) if ends else None,
+            ends=new(n, 1, Extent.TOKENS, np.int32) if ends else None,
         )
 
     def _place(self, anchor: int, position: int) -> None:

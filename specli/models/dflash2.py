@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from specli.kernels.ops import Buffer, Executor, Extent, Ops, RopeTable
 from specli.models.cache import CacheLayer
@@ -120,7 +120,7 @@ class SelectorHead:
         n, extent, top_k = slots.hidden.capacity, slots.hidden.extent, self._config.top_k
         self._gates = executor.buffer(n, self._config.rank, extent)
         self._unary = executor.buffer(n, top_k, extent)
-        self._candidates = executor.buffer(n, top_k, extent, torch.int32)
+        self._candidates = executor.buffer(n, top_k, extent, np.int32)
         self._scores = executor.buffer(1, top_k, Extent.ONE)
         self._gated = executor.buffer(1, self._config.rank, Extent.ONE)
 
@@ -137,4 +137,4 @@ class SelectorHead:
         ops.copy(self._scores, self._unary.row(index))
         ops.linear_rows(self._scores, self._gated, self._successor.value, candidates)
         ops.top_k(slot.values, slot.ids, self._scores)  # ids: places among the candidates
-        ops.map_ids(slot.ids, slot.ids, candidates.data[0])
+        ops.map_ids(slot.ids, slot.ids, candidates.storage[0])

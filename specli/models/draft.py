@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
@@ -12,7 +12,7 @@ from specli.gguf.quant import QuantType
 N_CANDIDATES = 10  # best tokens of a step that are looked at; as many as llama.cpp's draft sampler keeps
 
 
-def draft_vocabulary(file: GGUFFile, n_vocab: int) -> torch.Tensor | None:
+def draft_vocabulary(file: GGUFFile, n_vocab: int) -> npt.NDArray[np.int32] | None:
     """The target's id of every draft token, from tensor `d2t` (draft-models.md §1.7).
 
     Args:
@@ -35,4 +35,4 @@ def draft_vocabulary(file: GGUFFile, n_vocab: int) -> torch.Tensor | None:
         raise FormatError(f"{file.path}: d2t has ids {ids.min()} to {ids.max()}, expected 0 to {n_vocab - 1}")
     if len(np.unique(ids)) != len(ids):
         raise FormatError(f"{file.path}: d2t names a token twice")
-    return torch.from_numpy(ids.astype(np.int32))
+    return ids.astype(np.int32)

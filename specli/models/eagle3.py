@@ -208,7 +208,7 @@ class Eagle3Network(FeedbackNetwork):
         self._token_embd = weights.token_embd or Matrix.of(target.token_embd)
         self._output = weights.output or Matrix.of(target.output)
         factors = value_of(weights.rope_factors)
-        self._rope = rope_table(layer.rope, options.capacity, executor.device, factors=factors)
+        self._rope = rope_table(layer.rope, options.capacity, executor, factors=factors)
         self._compile(steps=steps)
 
     def _trace_states(self, ops: Ops) -> None:

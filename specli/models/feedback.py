@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.kernels.ops import Buffer, Executor, Extent, Ops, Weight
 from specli.models.base import ModelOptions
@@ -65,33 +64,33 @@ class FeedbackNetwork(ABC):
         width: int,
         n_draft: int,
         n_logits: int,
-        mapping: torch.Tensor | None = None,
+        mapping: npt.NDArray[np.int32] | None = None,
         head_width: int | None = None,
     ) -> None:
         new, n = executor.buffer, features.capacity
         self.executor = executor
         self.n_draft = n_draft
         self._features = features
-        self._mapping = None if mapping is None else mapping.to(executor.device)
+        self._mapping = None if mapping is None else executor.array(mapping)
         self._unread_cell = options.capacity - 1
         self._ahead = np.arange(n_draft, dtype=np.int32)
 
         states = new(n + 2, width, Extent.TOKENS)
         self._states = states
-        self._before = Buffer(states.data[:n], Extent.TOKENS)  # row t: the state before token t
-        self._at = Buffer(states.data[1 : n + 1], Extent.TOKENS)  # row t: the state at token t
+        self._before = states.rows(0, n)  # row t: the state before token t
+        self._at = states.rows(1, n + 1)  # row t: the state at token t
         self._zero_row = n + 1
-        self._carried = new(1, 1, Extent.ONE, torch.int32)  # row of `states` to carry on with
-        self._tokens = new(n, 1, Extent.TOKENS, torch.int32)
+        self._carried = new(1, 1, Extent.ONE, np.int32)  # row of `states` to carry on with
+        self._tokens = new(n, 1, Extent.TOKENS, np.int32)
         self._rows = self._new_rows(n, Extent.TOKENS)
 
-        self._ids = new(n_draft, 1, Extent.ONE, torch.int32)  # row i: the token that step i reads
+        self._ids = new(n_draft, 1, Extent.ONE, np.int32)  # row i: the token that step i reads
         self._fed = new(n_draft + 1, width, Extent.ONE)  # row i: the state that step i reads; it writes row i + 1
         self._steps = self._new_rows(n_draft, Extent.ONE, ends=not self.has_cells)
         self._last = new(1, head_width or width, Extent.ONE)  # what the head multiplies
         self.logits = new(1, n_logits, Extent.ONE)
         self._best_values = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE)
-        self._best_ids = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE, torch.int32)
+        self._best_ids = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE, np.int32)
 
     # -- use -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +181,7 @@ class FeedbackNetwork(ABC):
 
     def _new_rows(self, n: int, extent: Extent, *, ends: bool = False) -> Rows:
         scratch = Scratch(self.executor, n if extent == Extent.TOKENS else 1, extent)
-        positions, slots, last = (self.executor.buffer(n, 1, extent, torch.int32) for _ in range(3))
+        positions, slots, last = (self.executor.buffer(n, 1, extent, np.int32) for _ in range(3))
         return Rows(positions, slots, scratch, last if ends else None)
 
     def _place(self, token: int, position: int) -> None:

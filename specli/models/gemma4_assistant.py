@@ -155,7 +155,7 @@ class AssistantNetwork(FeedbackNetwork):
         weights.tensors.load(executor)
         factors = value_of(weights.rope_factors)
         tables = {
-            rope: rope_table(rope, options.capacity, executor.device, factors=factors if rope.uses_factors else None)
+            rope: rope_table(rope, options.capacity, executor, factors=factors if rope.uses_factors else None)
             for rope in {layer.rope for layer in network.layers}
         }
         self._ropes = [tables[layer.rope] for layer in network.layers]

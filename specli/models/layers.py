@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-import torch
+import numpy as np
 
 from specli.gguf.quant import QuantTensor
 from specli.kernels.ops import Activation, AttentionSpec, Buffer, Executor, Extent, Ops, RopeTable
@@ -41,7 +41,7 @@ class Scratch:
         """The buffer of this name and width, allocated when first asked for; its contents do not last."""
         key = name, width
         if key not in self._buffers:
-            dtype = torch.int32 if is_int else torch.float32
+            dtype = np.int32 if is_int else np.float32
             self._buffers[key] = self._executor.buffer(self._rows, width, self._extent, dtype)
         return self._buffers[key]
 

@@ -161,7 +161,7 @@ class MTPNetwork(FeedbackNetwork):
         self._token_embd = weights.token_embd or Matrix.of(target.token_embd)
         self._output = weights.output or Matrix.of(target.output)
         ropes = {layer.rope for layer in layers}
-        tables = {rope: rope_table(rope, options.capacity, executor.device) for rope in ropes}
+        tables = {rope: rope_table(rope, options.capacity, executor) for rope in ropes}
         self._ropes = [tables[layer.rope] for layer in layers]
         self._compile(steps=steps)
 

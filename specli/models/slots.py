@@ -7,9 +7,8 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from specli.kernels.ops import Buffer, Executor, Ops
+from specli.kernels.ops import Array, Buffer, Executor, Ops
 from specli.models.draft import N_CANDIDATES
 
 
@@ -46,7 +45,7 @@ class Slots:
     values: Buffer
     ids: Buffer
     confidence: Buffer
-    mapping: torch.Tensor | None
+    mapping: Array | None
 
     def row(self, index: int) -> Slots:
         """One slot."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Literal, TypeVar, overload
 
-import torch
-
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantTensor
-from specli.kernels.ops import Executor, Weight
+from specli.kernels.ops import Array, Executor, Weight
 
 T = TypeVar("T")
 Change = Callable[[QuantTensor], QuantTensor]
@@ -45,7 +43,7 @@ def value_of(parameter: Parameter[T] | None) -> T | None:
 
 
 Matrix = Parameter[Weight]
-Vector = Parameter[torch.Tensor]
+Vector = Parameter[Array]
 Scalar = Parameter[float]
 
 
@@ -108,8 +106,8 @@ class Tensors:
     def array(self, name: str, shape: tuple[int, ...], need: Need = "required") -> Vector | None:
         """Claims numbers of more than one axis that are no matrix to multiply by; float32 of `shape`."""
 
-        def take(executor: Executor, tensor: QuantTensor) -> torch.Tensor:
-            return executor.vector(tensor).view(shape)
+        def take(executor: Executor, tensor: QuantTensor) -> Array:
+            return executor.vector(tensor).reshape(shape)
 
         return self._claim(name, shape, need, take)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.kernels.ops import Extent, Ops
 from specli.models.base import Ints, Model
@@ -34,14 +33,14 @@ class Writer:
         self._model = model
         self._n_logits = n_logits
         self._ahead = np.arange(n_steps, dtype=np.int32)
-        self._positions = new(n_steps, 1, Extent.ONE, torch.int32)
-        self._slots = new(n_steps, 1, Extent.ONE, torch.int32)
+        self._positions = new(n_steps, 1, Extent.ONE, np.int32)
+        self._slots = new(n_steps, 1, Extent.ONE, np.int32)
         self._scratch = Scratch(model.executor, 1, Extent.ONE)
         self._x = new(1, config.n_embd, Extent.ONE)
         self._last = new(1, config.n_embd, Extent.ONE)
         self._logits = new(1, config.n_vocab, Extent.ONE)
         self._values = new(n_steps, n_candidates, Extent.ONE)
-        self._ids = new(n_steps, n_candidates, Extent.ONE, torch.int32)
+        self._ids = new(n_steps, n_candidates, Extent.ONE, np.int32)
         self._program = model.executor.compile(self._trace)
 
     def write(self, tokens: Ints, position: int) -> tuple[Floats, Ints]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import DraftConfig
 from specli.drafters.stepping import Candidates, CandidateSampler, collect, likeliest
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister
+
+Floats = npt.NDArray[np.float32]
 
 
 def request(temperature: float = 0.0, seed: int = 7) -> DraftRequest:

@@ -36,7 +36,7 @@ def test_linear_rows(executor: Executor, label: str, rank: int) -> None:
     x, ids = rng.normal(size=(4, rank)).astype(np.float32), rng.integers(0, 50, (4, 7)).astype(np.int32)
     before = rng.normal(size=(4, 7)).astype(np.float32)
     out, x_rows = executor.buffer(4, 7, Extent.TOKENS), executor.buffer(4, rank, Extent.TOKENS)
-    id_rows = executor.buffer(4, 7, Extent.TOKENS, torch.int32)
+    id_rows = executor.buffer(4, 7, Extent.TOKENS, np.int32)
     table = executor.weight(tensor)
     x_rows.data.copy_(torch.from_numpy(x))
     id_rows.data.copy_(torch.from_numpy(ids))

@@ -35,7 +35,7 @@ def rows(width: int, *, seed: int = 0) -> Buffer:
 def choice(executor: Executor, *, seed: int = 3) -> Buffer:
     """USED different experts per row."""
     rng = np.random.default_rng(seed)
-    chosen = executor.buffer(T, USED, Extent.TOKENS, torch.int32)
+    chosen = executor.buffer(T, USED, Extent.TOKENS, np.int32)
     chosen.data.copy_(torch.tensor(np.stack([rng.permutation(N)[:USED] for _ in range(T)])))
     return chosen
 
@@ -78,7 +78,7 @@ def test_experts_are_chosen_and_weighted_by_the_rules(kernels: str, gating: Gati
         bias=vector if extras == "bias" else None,
         expert_scales=vector if extras == "scales" else None,
     )
-    weights, chosen = executor.buffer(T, USED, Extent.TOKENS), executor.buffer(T, USED, Extent.TOKENS, torch.int32)
+    weights, chosen = executor.buffer(T, USED, Extent.TOKENS), executor.buffer(T, USED, Extent.TOKENS, np.int32)
     executor.compile(lambda ops: ops.route(weights, chosen, logits, spec)).run(T)
     for t in range(T):
         experts, values = expected_route(logits.data[t].double().numpy(), spec)
@@ -91,7 +91,7 @@ def test_equal_scores_go_to_the_lowest_number(kernels: str) -> None:
     executor, logits = open_kernels(kernels), rows(N)
     logits.data.zero_()
     logits.data[:, 7] = 1
-    weights, chosen = executor.buffer(T, USED, Extent.TOKENS), executor.buffer(T, USED, Extent.TOKENS, torch.int32)
+    weights, chosen = executor.buffer(T, USED, Extent.TOKENS), executor.buffer(T, USED, Extent.TOKENS, np.int32)
     spec = RoutingSpec(Gating.SOFTMAX, is_normalised=True)
     executor.compile(lambda ops: ops.route(weights, chosen, logits, spec)).run(T)
     assert chosen.data.tolist() == [[7, 0, 1]] * T
@@ -173,7 +173,7 @@ def test_rows_do_not_depend_on_their_company(kernels: str, type: QuantType) -> N
     executor = open_kernels(kernels, exact=False)
     x, logits, out = rows(n), rows(N, seed=4), executor.buffer(T, n, Extent.TOKENS)
     gate, up, down = (executor.weight(tensor(type, N, n, n, seed=i)) for i in range(3))
-    weights, chosen = executor.buffer(T, USED, Extent.TOKENS), executor.buffer(T, USED, Extent.TOKENS, torch.int32)
+    weights, chosen = executor.buffer(T, USED, Extent.TOKENS), executor.buffer(T, USED, Extent.TOKENS, np.int32)
     inner, results = executor.buffer(T, USED * n, Extent.TOKENS), executor.buffer(T, USED * n, Extent.TOKENS)
     spec = RoutingSpec(Gating.SOFTMAX, is_normalised=True)
 

@@ -41,7 +41,7 @@ class Memory:
             "b": new(N_HEADS),
             "d": new(N_HEADS),
         }
-        positions, slots = (executor.buffer(2 * LENGTH, 1, Extent.TOKENS, torch.int32) for _ in range(2))
+        positions, slots = (executor.buffer(2 * LENGTH, 1, Extent.TOKENS, np.int32) for _ in range(2))
         mixed, out = new(WIDTH), new(values)
         layer = executor.recurrent_layer(2, 1 + MAX_REWIND, MAX_REWIND + TAPS, WIDTH, N_HEADS, SIZE)
         kernel = torch.randn(WIDTH, TAPS, generator=torch.Generator().manual_seed(1))

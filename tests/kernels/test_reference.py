@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 import torch.nn.functional as F
@@ -43,7 +44,7 @@ class Bench:
     def rows(self, width: int, extent: Extent = Extent.TOKENS) -> Buffer:
         return Buffer(self.random(T, width), extent)
 
-    def zeros(self, width: int, dtype: torch.dtype = torch.float32) -> Buffer:
+    def zeros(self, width: int, dtype: npt.DTypeLike = np.float32) -> Buffer:
         return self.executor.buffer(T, width, Extent.TOKENS, dtype)
 
     def ints(self, values: list[int], extent: Extent = Extent.TOKENS) -> Buffer:
@@ -236,7 +237,7 @@ def test_gather_reads_rows_of_another_extent(bench: Bench) -> None:
 
 
 def test_copy_and_ids(bench: Bench) -> None:
-    ids, copied, mapped = bench.ints(list(range(T))), bench.zeros(1, torch.int32), bench.zeros(1, torch.int32)
+    ids, copied, mapped = bench.ints(list(range(T))), bench.zeros(1, np.int32), bench.zeros(1, np.int32)
     table = torch.arange(100, 100 + T, dtype=torch.int32)
     bench.run(lambda ops: ops.copy(copied, ids))
     bench.run(lambda ops: ops.map_ids(mapped, copied, table))
@@ -246,7 +247,7 @@ def test_copy_and_ids(bench: Bench) -> None:
 def test_top_k_takes_the_lowest_id_of_equal_values(bench: Bench) -> None:
     x = bench.zeros(6)
     x.data[0] = torch.tensor([1.0, 5.0, 2.0, 5.0, -1.0, 2.0])
-    values, ids = bench.zeros(4), bench.zeros(4, torch.int32)
+    values, ids = bench.zeros(4), bench.zeros(4, np.int32)
     bench.run(lambda ops: ops.top_k(values, ids, x))
     assert ids.data[0].tolist() == [1, 3, 2, 5]
     assert values.data[0].tolist() == [5, 5, 2, 2]

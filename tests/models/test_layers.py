@@ -61,12 +61,12 @@ class Bench:
         self.executor = ReferenceExecutor(threads=ThreadConfig(n_threads=1))
         cache = KVCache(self.executor, [config], n_slots=1, capacity=16, type_k=QuantType.F32, type_v=QuantType.F32)
         self.cache: CacheLayer = cache.layers[0]
-        self.rope: RopeTable = rope_table(config.rope, 16, self.executor.device)
+        self.rope: RopeTable = rope_table(config.rope, 16, self.executor)
         self.rows = self.rows_at(list(range(6)))
 
     def rows_at(self, positions: list[int], ends: list[int] | None = None) -> Rows:
         new = self.executor.buffer
-        columns = [new(6, 1, Extent.TOKENS, torch.int32) for _ in range(3)]
+        columns = [new(6, 1, Extent.TOKENS, np.int32) for _ in range(3)]
         for column, values in zip(columns, (positions, [0] * len(positions), ends), strict=True):
             if values is not None:
                 column.data[: len(values), 0] = torch.tensor(values)

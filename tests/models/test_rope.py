@@ -10,12 +10,13 @@ import torch
 
 from specli.errors import FormatError
 from specli.kernels.ops import RopeTable
+from specli.kernels.reference import ReferenceExecutor
 from specli.models.config import RopeConfig
 from specli.models.rope import rope_table
 from tests.support.running import all_logits, open_model
 from tests.support.tiny_gguf import tiny_gguf
 
-CPU = torch.device("cpu")
+CPU = ReferenceExecutor()
 PLAIN = RopeConfig(n_rot=4, base=10000.0, n_ctx_original=64)
 
 
@@ -29,6 +30,15 @@ def test_plain_angles_fall_with_the_pair() -> None:
     table = rope_table(PLAIN, 4, CPU)
     torch.testing.assert_close(angles(table), torch.tensor([[0.0, 0.0], [1.0, 0.01], [2.0, 0.02], [3.0, 0.03]]))
     assert (table.n_rot, table.interleaved) == (4, False)
+
+
+def test_distant_positions_are_as_exact_as_near_ones() -> None:
+    """Half a unit in the last place of float32, against each angle by itself in float64."""
+    table = rope_table(replace(PLAIN, n_rot=32), 100_003, CPU)
+    frequency = 10000.0 ** (-np.arange(16) / 16)
+    for position in (0, 63, 64, 4095, 65_537, 100_002):
+        np.testing.assert_allclose(table.cos[position].numpy(), np.cos(position * frequency), rtol=0, atol=6.1e-8)
+        np.testing.assert_allclose(table.sin[position].numpy(), np.sin(position * frequency), rtol=0, atol=6.1e-8)
 
 
 def test_linear_scaling_divides_positions() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from specli.gguf.quant import QuantTensor, QuantType
@@ -45,7 +46,7 @@ class Bench:
     def rows(self, width: int, extent: Extent = Extent.TOKENS, n_rows: int = T) -> Buffer:
         return Buffer(self.random(n_rows, width), extent)
 
-    def zeros(self, width: int, dtype: torch.dtype = torch.float32, n_rows: int = T) -> Buffer:
+    def zeros(self, width: int, dtype: npt.DTypeLike = np.float32, n_rows: int = T) -> Buffer:
         return self.executor.buffer(n_rows, width, Extent.TOKENS, dtype)
 
     def ints(self, values: list[int], extent: Extent = Extent.TOKENS) -> Buffer:

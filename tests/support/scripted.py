@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
-import torch
+import numpy as np
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.models.base import ForwardOutput, Ints
@@ -39,7 +39,7 @@ class ScriptedTarget:
         assert start <= len(self.cells)
         self.cells[start:] = tokens.tolist()
         self.n_rows += len(tokens)
-        logits = torch.zeros(len(outputs), self.config.n_vocab)
+        logits = np.zeros((len(outputs), self.config.n_vocab), np.float32)
         for n, row in enumerate(outputs.tolist()):
             logits[n, self.rule(self.cells[: start + row + 1])] = 5.0
         return ForwardOutput(logits)

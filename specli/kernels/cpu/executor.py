@@ -7,10 +7,10 @@ import ctypes
 import mmap
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from specli.errors import ResourceError
 from specli.gguf.quant import QuantTensor, QuantType
@@ -24,7 +24,7 @@ from specli.kernels.cpu.library import (
     thread_counts,
 )
 from specli.kernels.cpu.recorder import NativeWeight, Recorder
-from specli.kernels.ops import Executor, Ops, Program
+from specli.kernels.ops import Executor, Ops, Program, zeros
 from specli.kernels.placement import Placement
 from specli.kernels.threads import ThreadConfig
 
@@ -45,12 +45,12 @@ class NativeProgram(Program):
 
     def __init__(self, recorder: Recorder, kernels: int, pool: Pool, n_threads: tuple[int, int]) -> None:
         self._ops = (Op * len(recorder.ops))(*recorder.ops)
-        self._shared = torch.empty(recorder.scratch_bytes + _ALIGNMENT, dtype=torch.uint8)
+        self._shared = np.empty(recorder.scratch_bytes + _ALIGNMENT, np.uint8)
         self._shared[: min(recorder.scratch_bytes, 1 << 16)] = 0  # the counters; the rest is not touched before use
         self._keep = (recorder.keep, pool)
         self._plain, self._batch = n_threads
         self._run = pool.library.program_run
-        self._before = (kernels, pool.handle, self._ops, len(recorder.ops), self._shared.data_ptr())
+        self._before = (kernels, pool.handle, self._ops, len(recorder.ops), _address(self._shared))
 
     def run(self, tokens: int, outputs: int = 0) -> None:
         """Replays the operations in one native call."""
@@ -75,7 +75,7 @@ class CpuExecutor(Executor):
 
     def __init__(
         self,
-        device: torch.device | str = "cpu",
+        device: str = "cpu",
         *,
         threads: ThreadConfig | None = None,
         exact: bool = False,
@@ -85,7 +85,7 @@ class CpuExecutor(Executor):
         elsewhere = next((rule for rule in placement.rules if rule.device != "cpu"), None) if placement else None
         if elsewhere is not None:
             raise ResourceError(f"cpu kernels read no weights on {elsewhere.device} ({elsewhere.what})")
-        self.device = torch.device(device)
+        self.device = device
         self._converted: Counter[QuantType] = Counter()
         self._library = native_library()
         tables = instruction_sets(self._library)
@@ -120,20 +120,28 @@ class CpuExecutor(Executor):
         n_strips = -(-n_out // 16)
         strip_bytes = self._library.strip_bytes(type, n_in)
         n_bytes = n_experts * n_strips * strip_bytes + _ALIGNMENT
-        storage = torch.empty(n_bytes, dtype=torch.uint8) if len(tensor.shape) == 2 else _large_pages(n_bytes)
-        data = -(-storage.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        storage = np.empty(n_bytes, np.uint8) if len(tensor.shape) == 2 else _large_pages(n_bytes)
+        data = -(-_address(storage) // _ALIGNMENT) * _ALIGNMENT
         struct = WeightStruct(data, strip_bytes, type, n_out, n_in, n_experts, n_strips)
-        address, is_mapped = source.__array_interface__["data"][0], _is_mapped(source)
+        address, is_mapped = _address(source), _is_mapped(source)
         if len(tensor.shape) == 2:
             self._library.weight_repack(
                 self._pool.handle, max(self._n_threads), ctypes.byref(struct), address, is_mapped
             )
             return NativeWeight(tensor.name, type, tensor.shape, struct, storage)
-        is_ready = torch.zeros(n_experts * n_strips, dtype=torch.uint8)
-        n_ready = torch.zeros(n_experts, dtype=torch.int32)
+        is_ready = np.zeros(n_experts * n_strips, np.uint8)
+        n_ready = np.zeros(n_experts, np.int32)
         struct.is_mapped, struct.source = is_mapped, address
-        struct.is_ready, struct.n_ready = is_ready.data_ptr(), n_ready.data_ptr()
+        struct.is_ready, struct.n_ready = _address(is_ready), _address(n_ready)
         return NativeWeight(tensor.name, type, tensor.shape, struct, storage, (source, is_ready, n_ready))
+
+    def array(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """As they are."""
+        return values
+
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Zeroed storage."""
+        return zeros(shape, dtype)
 
     def compile(self, trace: Callable[[Ops], None]) -> NativeProgram:
         """Records the trace; it is not called again."""
@@ -160,7 +168,7 @@ class CpuExecutor(Executor):
         self._weights.clear()
 
 
-def _large_pages(n_bytes: int) -> torch.Tensor:
+def _large_pages(n_bytes: int) -> npt.NDArray[np.uint8]:
     """Storage that takes no memory before it is written, in large pages where the system has them.
 
     Rows jump from expert to expert, so small pages would cost a look-up every few lines.
@@ -172,10 +180,10 @@ def _large_pages(n_bytes: int) -> torch.Tensor:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=torch.uint8)
+    return np.frombuffer(pages, np.uint8)
 
 
-def _address(array: npt.NDArray[np.uint8]) -> int:
+def _address(array: npt.NDArray[Any]) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from specli.errors import UnsupportedError
 from specli.gguf.quant import QuantType
@@ -32,6 +33,7 @@ from specli.kernels.cpu.library import (
 from specli.kernels.ops import (
     MIN_WEIGHT_SUM,
     Activation,
+    Array,
     AttentionSpec,
     Buffer,
     Extent,
@@ -41,6 +43,7 @@ from specli.kernels.ops import (
     RopeTable,
     RoutingSpec,
     Weight,
+    host,
 )
 
 _CODE = {name: code for code, name in enumerate(CODES)}
@@ -76,7 +79,7 @@ class NativeWeight:
     type: QuantType
     shape: tuple[int, ...]
     struct: WeightStruct
-    storage: torch.Tensor
+    storage: npt.NDArray[np.uint8]
     keep: tuple[object, ...] = ()
 
 
@@ -91,10 +94,10 @@ class _Region:
 
     @classmethod
     def of(cls, buffer: Buffer) -> _Region:
-        data = buffer.data
-        assert data.dtype in (torch.float32, torch.int32), "buffers hold 4-byte elements"
-        assert data.shape[1] == 1 or data.stride(1) == 1, "the last axis is contiguous"
-        return cls(data.data_ptr(), 4 * data.stride(0), 4 * data.shape[1], data.shape[0])
+        data = host(buffer.storage)
+        assert data.dtype in (np.float32, np.int32), "buffers hold 4-byte elements"
+        assert data.shape[1] == 1 or data.strides[1] == 4, "the last axis is contiguous"
+        return cls(_address(data), data.strides[0], 4 * data.shape[1], data.shape[0])
 
     @property
     def end(self) -> int:
@@ -139,23 +142,26 @@ class Recorder(Ops):
         self.scratch_bytes = 0
         self._exact = exact
         self._step: _Step | None = None
-        self._images: dict[_Region, torch.Tensor] = {}
-        self._tables: dict[_Region, torch.Tensor] = {}  # of choices of experts
-        self._pair_images: dict[int, torch.Tensor] = {}
+        self._images: dict[_Region, npt.NDArray[np.uint8]] = {}
+        self._tables: dict[_Region, npt.NDArray[np.int32]] = {}  # of choices of experts
+        self._pair_images: dict[int, npt.NDArray[np.uint8]] = {}
         self._fresh: set[_Region] = set()  # regions whose image or table holds their present value
 
     # -- recording -------------------------------------------------------------------------------------------------
 
     def _view(self, buffer: Buffer) -> View:
-        self.keep.append(buffer.data)
-        return View(buffer.data.data_ptr(), buffer.data.stride(0), buffer.data.shape[1])
+        data = host(buffer.storage)
+        self.keep.append(data)
+        return View(_address(data), data.strides[0] // 4, data.shape[1])
 
-    def _address(self, tensor: torch.Tensor | None) -> int | None:
-        if tensor is None:
+    def _constant(self, array: Array | None) -> int | None:
+        """The address of constants."""
+        if array is None:
             return None
-        assert tensor.is_contiguous(), "constants are contiguous"
-        self.keep.append(tensor)
-        return tensor.data_ptr()
+        data = host(array)
+        assert data.flags.c_contiguous, "constants are contiguous"
+        self.keep.append(data)
+        return _address(data)
 
     def _record(
         self,
@@ -215,24 +221,25 @@ class Recorder(Ops):
         image = self._images.get(source)
         if image is None:
             rows = -(-x.capacity // _GROUP) * _GROUP
-            image = self._images[source] = torch.zeros(rows * (x.width // 32) * _IMAGE_BYTES, dtype=torch.uint8)
+            image = self._images[source] = np.zeros(rows * (x.width // 32) * _IMAGE_BYTES, np.uint8)
             self.keep.append(image)
         if source not in self._fresh:
-            self._record("quantise", x.extent, reads=[x], x=self._view(x), image=image.data_ptr())
+            self._record("quantise", x.extent, reads=[x], x=self._view(x), image=_address(image))
             self._fresh.add(source)
-        return image.data_ptr()
+        return _address(image)
 
     def _weight(self, weight: Weight) -> NativeWeight:
         assert isinstance(weight, NativeWeight), "a weight of another executor"
         self.keep.append(weight)
         return weight
 
-    def _cache(self, data: torch.Tensor, type: QuantType, head_size: int) -> CacheStruct:
+    def _cache(self, array: Array, type: QuantType, head_size: int) -> CacheStruct:
         if head_size > _MAX_HEAD_SIZE or head_size % type.block_size:
             raise UnsupportedError(f"{type.label} cache with head size {head_size}: not handled by the CPU kernels")
+        data = host(array)
         self.keep.append(data)
-        slot, head, row, _ = data.stride()
-        return CacheStruct(data.data_ptr(), slot, head, row, type, head_size)
+        slot, head, row, _ = data.strides
+        return CacheStruct(_address(data), slot, head, row, type, head_size)
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -243,17 +250,17 @@ class Recorder(Ops):
             out=self._view(out), x=self._view(ids), weight=[ctypes.pointer(weight.struct)], f=[scale],
         )  # fmt: skip
 
-    def rms_norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, *, eps: float) -> None:
+    def rms_norm(self, out: Buffer, x: Buffer, weight: Array | None, *, eps: float) -> None:
         self._norm(out, x, weight, x.width if weight is None else weight.shape[0], eps)
 
     def rms_norm_heads(self, out: Buffer, x: Buffer, *, head_size: int, eps: float) -> None:
         self._norm(out, x, None, head_size, eps)
 
-    def _norm(self, out: Buffer, x: Buffer, weight: torch.Tensor | None, length: int, eps: float) -> None:
+    def _norm(self, out: Buffer, x: Buffer, weight: Array | None, length: int, eps: float) -> None:
         assert x.width % length == 0, "runs divide the row"
         self._record(
             "rms_norm", out.extent, reads=[x], writes=[out],
-            out=self._view(out), x=self._view(x), p=[self._address(weight)], n=[length], f=[eps],
+            out=self._view(out), x=self._view(x), p=[self._constant(weight)], n=[length], f=[eps],
         )  # fmt: skip
 
     def linear(
@@ -262,7 +269,7 @@ class Recorder(Ops):
         x: Buffer,
         weights: Sequence[Weight],
         *,
-        biases: Sequence[torch.Tensor | None] | None = None,
+        biases: Sequence[Array | None] | None = None,
         accumulate: bool = False,
     ) -> None:
         matrices = [self._weight(weight) for weight in weights]
@@ -273,7 +280,7 @@ class Recorder(Ops):
             self._record(
                 "linear", out.extent, reads=[x], writes=[out], join=i > 0,
                 out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(matrix.struct)],
-                p=[self._address(bias)], n=[accumulate],
+                p=[self._constant(bias)], n=[accumulate],
             )  # fmt: skip
 
     def gated_linear(
@@ -284,8 +291,8 @@ class Recorder(Ops):
         up: Weight,
         activation: Activation,
         *,
-        gate_bias: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
+        gate_bias: Array | None = None,
+        up_bias: Array | None = None,
     ) -> None:
         pair = [self._weight(gate), self._weight(up)]
         image = self._image(x, pair)
@@ -294,7 +301,7 @@ class Recorder(Ops):
         self._record(
             "gated", out.extent, reads=[x], writes=[out],
             out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(m.struct) for m in pair],
-            p=[self._address(gate_bias), self._address(up_bias)], n=[activation],
+            p=[self._constant(gate_bias), self._constant(up_bias)], n=[activation],
         )  # fmt: skip
 
     def linear_rows(self, out: Buffer, x: Buffer, table: Weight, ids: Buffer) -> None:
@@ -306,19 +313,19 @@ class Recorder(Ops):
             out=self._view(out), x=self._view(x), y=self._view(ids), weight=[ctypes.pointer(weight.struct)],
         )  # fmt: skip
 
-    def convolve(self, out: Buffer, x: Buffer, kernel: torch.Tensor, weights: Buffer, *, group: int) -> None:
+    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int) -> None:
         assert not _Region.of(out).overlaps(_Region.of(x)), "not in place"
-        assert weights.width * group == kernel.numel(), "one weight per group and tap"
+        assert weights.width * group == host(kernel).size, "one weight per group and tap"
         self._record(
             "convolve", out.extent, reads=[x, weights], writes=[out],
-            out=self._view(out), x=self._view(x), y=self._view(weights), p=[self._address(kernel)],
+            out=self._view(out), x=self._view(x), y=self._view(weights), p=[self._constant(kernel)],
             n=[len(kernel), group],
         )  # fmt: skip
 
     def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
         self._record(
             "rope", x.extent, reads=[positions], writes=[x],
-            out=self._view(x), x=self._view(positions), p=[self._address(table.cos), self._address(table.sin)],
+            out=self._view(x), x=self._view(positions), p=[self._constant(table.cos), self._constant(table.sin)],
             n=[head_size, table.n_rot // 2, table.interleaved],
         )  # fmt: skip
 
@@ -352,7 +359,7 @@ class Recorder(Ops):
         self._record(
             "attention", out.extent, reads=[q, positions, slots, *([ends] if ends else [])], writes=[out],
             out=self._view(out), x=self._view(q), y=self._view(positions), z=self._view(slots),
-            e=self._view(ends) if ends else View(), p=[self._address(spec.sinks)],
+            e=self._view(ends) if ends else View(), p=[self._constant(spec.sinks)],
             k=self._cache(layer.k, layer.type_k, layer.head_size_k),
             v=self._cache(layer.v, layer.type_v, layer.head_size_v),
             n=[spec.n_heads, layer.n_kv_heads, spec.window, counters], f=[spec.scale, spec.softcap],
@@ -366,8 +373,8 @@ class Recorder(Ops):
     def add(self, out: Buffer, x: Buffer) -> None:
         self._in_place("add", out, x)
 
-    def add_row(self, out: Buffer, row: torch.Tensor) -> None:
-        self._in_place("add_row", out, p=[self._address(row)])
+    def add_row(self, out: Buffer, row: Array) -> None:
+        self._in_place("add_row", out, p=[self._constant(row)])
 
     def multiply(self, out: Buffer, x: Buffer) -> None:
         self._in_place("multiply", out, x)
@@ -398,14 +405,14 @@ class Recorder(Ops):
             out=self._view(values), x=self._view(x), y=self._view(ids),
         )  # fmt: skip
 
-    def map_ids(self, out: Buffer, ids: Buffer, table: torch.Tensor) -> None:
-        self._in_place("map_ids", out, ids, p=[self._address(table)])
+    def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
+        self._in_place("map_ids", out, ids, p=[self._constant(table)])
 
     def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
         self._in_place("join", out, x, n=[activation])
 
-    def decay(self, out: Buffer, rates: torch.Tensor) -> None:
-        self._in_place("decay", out, p=[self._address(rates)])
+    def decay(self, out: Buffer, rates: Array) -> None:
+        self._in_place("decay", out, p=[self._constant(rates)])
 
     # -- experts ---------------------------------------------------------------------------------------------------
 
@@ -414,7 +421,7 @@ class Recorder(Ops):
         self._record(
             "route", weights.extent, reads=[logits], writes=[weights, experts],
             out=self._view(weights), x=self._view(logits), y=self._view(experts),
-            p=[self._address(spec.bias), self._address(spec.expert_scales)],
+            p=[self._constant(spec.bias), self._constant(spec.expert_scales)],
             n=[spec.gating, spec.is_normalised, spec.n_groups, spec.n_groups_used], f=[spec.scale, MIN_WEIGHT_SUM],
         )  # fmt: skip
 
@@ -427,8 +434,8 @@ class Recorder(Ops):
         up: Weight | None,
         activation: Activation,
         *,
-        gate_bias: torch.Tensor | None = None,
-        up_bias: torch.Tensor | None = None,
+        gate_bias: Array | None = None,
+        up_bias: Array | None = None,
     ) -> None:
         stacks = [self._weight(gate)] if up is None else [self._weight(gate), self._weight(up)]
         n_experts = stacks[0].shape[0] // (2 if up is None else 1)
@@ -437,7 +444,7 @@ class Recorder(Ops):
         )
 
     def expert_linear(
-        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: torch.Tensor | None = None
+        self, out: Buffer, x: Buffer, experts: Buffer, weight: Weight, *, bias: Array | None = None
     ) -> None:
         stack = self._weight(weight)
         self._expert_products("expert_linear", out, x, experts, [stack], stack.shape[0], [bias], n_part=stack.shape[2])
@@ -450,7 +457,7 @@ class Recorder(Ops):
         experts: Buffer,
         stacks: Sequence[NativeWeight],
         n_experts: int,
-        biases: Sequence[torch.Tensor | None],
+        biases: Sequence[Array | None],
         *,
         n_part: int,
         activation: int = 0,
@@ -475,10 +482,10 @@ class Recorder(Ops):
         assert not n_part or x.width == n_used * n_part, "a part of the row for each choice"
         table = self._group(experts, n_experts)
         n_places = experts.capacity * n_used + (_GROUP - 1) * min(n_experts, experts.capacity * n_used)
-        shared: dict[str, Any] = {"table": table.data_ptr(), "n_experts": n_experts}
+        shared: dict[str, Any] = {"table": _address(table), "n_experts": n_experts}
         image = None
         if not self._exact and any(stack.type not in _FLOAT_TYPES for stack in stacks):
-            image = self._pair_image(n_places * (n_part or x.width) // 32 * _IMAGE_BYTES).data_ptr()
+            image = _address(self._pair_image(n_places * (n_part or x.width) // 32 * _IMAGE_BYTES))
             self._record(
                 "quantise_pairs", experts.extent, reads=[x, experts], x=self._view(x), image=image, n=[n_used, n_part],
                 **shared,
@@ -486,31 +493,31 @@ class Recorder(Ops):
         self._record(
             name, experts.extent, reads=[x, experts], writes=[out],
             out=self._view(out), x=self._view(x), image=image, weight=[ctypes.pointer(s.struct) for s in stacks],
-            p=[self._address(bias) for bias in biases], n=[n_used, n_part, activation], **shared,
+            p=[self._constant(bias) for bias in biases], n=[n_used, n_part, activation], **shared,
         )  # fmt: skip
 
-    def _group(self, experts: Buffer, n_experts: int) -> torch.Tensor:
+    def _group(self, experts: Buffer, n_experts: int) -> npt.NDArray[np.int32]:
         """The table of rows sorted by expert, made now unless it is there."""
         source = _Region.of(experts)
         table = self._tables.get(source)
         if table is None:
             n_pairs = experts.capacity * experts.width
             size = 2 + 3 * n_experts + n_pairs + (_GROUP - 1) * min(n_experts, n_pairs)
-            table = self._tables[source] = torch.zeros(size, dtype=torch.int32)
+            table = self._tables[source] = np.zeros(size, np.int32)
             self.keep.append(table)
         if source not in self._fresh:
             self._record(
                 "group", Extent.ONE, reads=[experts], x=self._view(experts), n=[experts.extent],
-                table=table.data_ptr(), n_experts=n_experts,
+                table=_address(table), n_experts=n_experts,
             )  # fmt: skip
             self._fresh.add(source)
         return table
 
-    def _pair_image(self, n_bytes: int) -> torch.Tensor:
+    def _pair_image(self, n_bytes: int) -> npt.NDArray[np.uint8]:
         """Room for an image of sorted rows; used up within a call, so all calls of a size share it."""
         image = self._pair_images.get(n_bytes)
         if image is None:
-            image = self._pair_images[n_bytes] = torch.zeros(n_bytes, dtype=torch.uint8)
+            image = self._pair_images[n_bytes] = np.zeros(n_bytes, np.uint8)
             self.keep.append(image)
         return image
 
@@ -524,16 +531,17 @@ class Recorder(Ops):
     # -- layers with memory ----------------------------------------------------------------------------------------
 
     def causal_convolve(
-        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: torch.Tensor
+        self, out: Buffer, x: Buffer, layer: RecurrentLayer, positions: Buffer, slots: Buffer, kernel: Array
     ) -> None:
         assert kernel.shape[1] <= layer.n_inputs, "the layer keeps what the kernel reads"
-        slot, row, _ = layer.inputs.stride()
-        self.keep.append(layer.inputs)
+        inputs = host(layer.inputs)
+        slot, row, _ = inputs.strides
+        self.keep.append(inputs)
         self._record(
             "causal_convolve", out.extent, reads=[x, positions, slots], writes=[out],
             out=self._view(out), x=self._view(x), a=self._view(positions), b=self._view(slots),
-            p=[self._address(kernel.t().contiguous())], n=[kernel.shape[1], layer.n_inputs],
-            k=CacheStruct(layer.inputs.data_ptr(), 4 * slot, 0, 4 * row, QuantType.F32, layer.inputs.shape[2]),
+            p=[self._constant(np.ascontiguousarray(host(kernel).T))], n=[kernel.shape[1], layer.n_inputs],
+            k=CacheStruct(_address(inputs), slot, 0, row, QuantType.F32, inputs.shape[2]),
         )  # fmt: skip
 
     def delta_scan(
@@ -551,14 +559,20 @@ class Recorder(Ops):
         size = layer.head_size
         if size % 2 or size > _MAX_HEAD_SIZE:
             raise UnsupportedError(f"delta net with head size {size}: not handled by the CPU kernels")
-        slot, state, head, _, _ = layer.states.stride()
-        self.keep.append(layer.states)
+        states = host(layer.states)
+        slot, state, head, _, _ = states.strides
+        self.keep.append(states)
         self._record(
             "delta_scan", out.extent, reads=[q, k, v, beta, decay, positions, slots], writes=[out],
             out=self._view(out), x=self._view(q), y=self._view(k), z=self._view(v), e=self._view(beta),
             c=self._view(decay), a=self._view(positions), b=self._view(slots), n=[layer.n_states, k.width // size],
-            k=CacheStruct(layer.states.data_ptr(), 4 * slot, 4 * head, 4 * state, QuantType.F32, size),
+            k=CacheStruct(_address(states), slot, head, state, QuantType.F32, size),
         )  # fmt: skip
 
 
 assert 4 * (16 * 2 + 32 * 3) * _MAX_HEAD_SIZE + 32 * ATTENTION_CHUNK * 4 + 1024 <= SCRATCH_BYTES
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
 from specli.errors import UnsupportedError
 from specli.gguf.quant import QuantType
-from specli.kernels.ops import AttentionSpec, Buffer, Extent, KVLayer, Ops, Program
+from specli.kernels.ops import AttentionSpec, Buffer, Extent, KVLayer, Ops, Program, tensor_of
 from tests.support.native import Bench
 
 CACHE_TYPES = [
@@ -51,7 +52,7 @@ class Block:
         self.v = new(layer.n_kv_heads * layer.head_size_v, n_rows=self.n)
         self.q = new(self.spec.n_heads * layer.head_size_k, n_rows=self.n)
         self.out = new(self.spec.n_heads * layer.head_size_v, n_rows=self.n)
-        self.positions, self.slots = new(1, torch.int32, n_rows=self.n), new(1, torch.int32, n_rows=self.n)
+        self.positions, self.slots = new(1, np.int32, n_rows=self.n), new(1, np.int32, n_rows=self.n)
 
     def program(self, *, stores: bool) -> Program:
         def trace(ops: Ops) -> None:
@@ -70,7 +71,9 @@ def test_stored_cells_are_the_references(bench: Bench, type: QuantType) -> None:
     k.data[0] = 0
     k.data[1, :32] = 1e-30
     positions, slots = bench.ints([2 * t % 40 for t in range(20)]), bench.ints([t // 10 for t in range(20)])
-    ours, theirs = bench.both(lambda ops: ops.store(layer, k, v, positions, slots), layer.k, layer.v, tokens=20)
+    ours, theirs = bench.both(
+        lambda ops: ops.store(layer, k, v, positions, slots), tensor_of(layer.k), tensor_of(layer.v), tokens=20
+    )
     for a, b in zip(ours, theirs, strict=True):
         assert (a == b).float().mean() > 0.999
 
@@ -165,6 +168,6 @@ def test_long_caches_split_over_threads_give_the_same_bits(n_threads: int) -> No
 
 def test_heads_that_do_not_fit_quantised_caches_are_refused(bench: Bench) -> None:
     layer = bench.executor.kv_layer(1, 1, 32, 64, 2048, QuantType.F16, QuantType.F16)
-    q, out, zero = bench.rows(64), bench.zeros(2048), bench.zeros(1, torch.int32)
+    q, out, zero = bench.rows(64), bench.zeros(2048), bench.zeros(1, np.int32)
     with pytest.raises(UnsupportedError, match="f16 cache with head size 2048: not handled by the CPU kernels"):
         bench.run(lambda ops: ops.attention(out, q, layer, zero, zero, AttentionSpec(n_heads=1, scale=1.0)))

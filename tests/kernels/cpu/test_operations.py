@@ -1,5 +1,6 @@
 """Row-wise operations against the reference executor."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -80,7 +81,7 @@ def test_gather_map_and_feedback(bench: Bench) -> None:
 def test_top_k_prefers_the_lowest_id(bench: Bench, k: int) -> None:
     x = Buffer(bench.random(T, 1000).mul(3).round(), Extent.TOKENS)  # many ties
     x.data[3] = -torch.inf
-    values, ids = bench.zeros(k), bench.zeros(k, torch.int32)
+    values, ids = bench.zeros(k), bench.zeros(k, np.int32)
     ours, theirs = bench.both(lambda ops: ops.top_k(values, ids, x), values.data, ids.data)
     assert torch.equal(ours[0], theirs[0])
     assert torch.equal(ours[1], theirs[1])
