@@ -38,6 +38,7 @@ NATIVE_TYPES = frozenset(
     }
 )
 _ALIGNMENT = 64
+_AREA_BYTES = 64 << 20
 
 
 class NativeProgram(Program):
@@ -98,6 +99,7 @@ class CpuExecutor(Executor):
         self._pool = shared_pool(config, max(self._n_threads))
         self._n_threads = (min(self._n_threads[0], self._pool.n_threads), min(self._n_threads[1], self._pool.n_threads))
         self._exact = exact
+        self._free = np.empty(0, np.uint8)  # what is left of the last area for weights
         self._weights: dict[int, tuple[QuantTensor, NativeWeight]] = {}  # by address, which the tensor keeps taken
 
     def weight(self, tensor: QuantTensor) -> NativeWeight:
@@ -119,8 +121,7 @@ class CpuExecutor(Executor):
         n_experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
         n_strips = -(-n_out // 16)
         strip_bytes = self._library.strip_bytes(type, n_in)
-        n_bytes = n_experts * n_strips * strip_bytes + _ALIGNMENT
-        storage = np.empty(n_bytes, np.uint8) if len(tensor.shape) == 2 else _large_pages(n_bytes)
+        storage = self._storage(n_experts * n_strips * strip_bytes + _ALIGNMENT)
         data = -(-_address(storage) // _ALIGNMENT) * _ALIGNMENT
         struct = WeightStruct(data, strip_bytes, type, n_out, n_in, n_experts, n_strips)
         address, is_mapped = _address(source), _is_mapped(source)
@@ -134,6 +135,13 @@ class CpuExecutor(Executor):
         struct.is_mapped, struct.source = is_mapped, address
         struct.is_ready, struct.n_ready = _address(is_ready), _address(n_ready)
         return NativeWeight(tensor.name, type, tensor.shape, struct, storage, (source, is_ready, n_ready))
+
+    def _storage(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Room for strips; matrices share areas, so that each does not waste part of a large page."""
+        if n_bytes > len(self._free):
+            self._free = _large_pages(max(n_bytes, _AREA_BYTES))
+        storage, self._free = self._free[:n_bytes], self._free[n_bytes:]
+        return storage
 
     def array(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """As they are."""
@@ -166,12 +174,14 @@ class CpuExecutor(Executor):
     def close(self) -> None:
         """Lets the weights go; the threads end with the last executor that shares them."""
         self._weights.clear()
+        self._free = np.empty(0, np.uint8)
 
 
 def _large_pages(n_bytes: int) -> npt.NDArray[np.uint8]:
     """Storage that takes no memory before it is written, in large pages where the system has them.
 
-    Rows jump from expert to expert, so small pages would cost a look-up every few lines.
+    A step reads every weight once. Small pages make it look up a page every few lines: in a virtual machine, where
+    page tables are nested, a quarter of the time of a plain step.
     """
     try:
         pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
