@@ -42,8 +42,11 @@ def run(invocation: Invocation) -> None:
         )
     from specli.engine.fit import check_fit
 
+    metadata = config.target.metadata
     setup = RunConfig(
-        ModelLoadConfig(target), draft=ModelLoadConfig(draft) if draft else None, speculation=config.speculation
+        ModelLoadConfig(target, metadata=metadata),
+        draft=ModelLoadConfig(draft, metadata=metadata) if draft else None,
+        speculation=config.speculation,
     )
     with invocation.console() as console:
         fit = check_fit(setup, config.check_text)

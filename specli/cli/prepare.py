@@ -88,6 +88,7 @@ def draft_load(settings: Settings, config: CommandConfig) -> ModelLoadConfig:
         n_gpu_layers=draft.n_gpu_layers if "n_gpu_layers" in own else target.n_gpu_layers,
         kernels=target.kernels,
         exact=target.exact,
+        metadata=target.metadata,
         threads=replace(draft.threads, **threads),
     )
 

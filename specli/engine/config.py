@@ -77,6 +77,7 @@ class ModelLoadConfig:
         cpu_moe: Experts lie on the CPU.
         n_cpu_moe: Experts of so many first layers lie on the CPU.
         n_cpu_ffn: Dense feed-forwards of so many first layers lie on the CPU.
+        metadata: Metadata to read in place of what the file has.
     """
 
     path: Path
@@ -91,6 +92,7 @@ class ModelLoadConfig:
     cpu_moe: bool = False
     n_cpu_moe: int = 0
     n_cpu_ffn: int = 0
+    metadata: tuple[tuple[str, int | float | bool | str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,9 @@ def check_fit(config: RunConfig, text: str | None = None) -> Fit:
         SpecliError: A file is broken, or the target is none.
     """
     with ExitStack() as stack:
-        target = stack.enter_context(closing(GGUFFile.open(config.target.path)))
-        draft = stack.enter_context(closing(GGUFFile.open(config.draft.path))) if config.draft else target
+        target = stack.enter_context(closing(GGUFFile.open(config.target.path, config.target.metadata)))
+        own = GGUFFile.open(config.draft.path, config.draft.metadata) if config.draft else None
+        draft = stack.enter_context(closing(own)) if own else target
         model_class(target)
         tokenizer = Tokenizer.from_gguf(target)
         error: SpecliError | None = None

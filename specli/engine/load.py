@@ -270,7 +270,8 @@ class Run:
         return RunResult(generation, statistics, self.target_record, prompt_text, plain_step_ns)
 
     def _plan(self, config: RunConfig, files: ExitStack) -> DrafterPlan:
-        draft_file = files.enter_context(closing(GGUFFile.open(config.draft.path))) if config.draft else None
+        draft = GGUFFile.open(config.draft.path, config.draft.metadata) if config.draft else None
+        draft_file = files.enter_context(closing(draft)) if draft else None
         return plan_drafters(config, self._file, self.tokenizer, draft_file)
 
     def _target_for(self, needs: TargetNeeds, plans: Sequence[DrafterPlan]) -> Model:
@@ -373,7 +374,7 @@ def open_target(config: RunConfig, report: Report = lambda line: None) -> Iterat
     Raises:
         SpecliError: As `open_engine`.
     """
-    with closing(GGUFFile.open(config.target.path)) as file:
+    with closing(GGUFFile.open(config.target.path, config.target.metadata)) as file:
         model_class(file)
         with closing(Run(config, file, Tokenizer.from_gguf(file), report)) as run:
             yield run

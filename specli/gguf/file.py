@@ -12,7 +12,7 @@ import mmap
 import re
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ import numpy as np
 
 from specli.errors import FormatError, ResourceError, UnsupportedError
 from specli.gguf.metadata import NUMBER_FORMATS, Metadata, Value, ValueType, number_array, show, string_array
+from specli.gguf.overrides import Override, with_overrides
 from specli.gguf.quant import QuantTensor, QuantType
 
 MAGIC = b"GGUF"
@@ -56,8 +57,12 @@ class GGUFFile:
         self.n_bytes = n_bytes
 
     @classmethod
-    def open(cls, path: str | Path) -> GGUFFile:
+    def open(cls, path: str | Path, overrides: Sequence[Override] = ()) -> GGUFFile:
         """Maps a file and checks its header; tensor data is not read.
+
+        Args:
+            path: The file, or the first shard of a split one.
+            overrides: Metadata to read in place of what the file has.
 
         Raises:
             ResourceError: The file cannot be opened.
@@ -67,8 +72,9 @@ class GGUFFile:
         path = Path(path)
         first = _Shard(path)
         n_shards = first.metadata.get("split.count", "u16", 0)
+        metadata = with_overrides(path, first.metadata, overrides) if overrides else first.metadata
         if n_shards <= 1:
-            return cls(path, first.metadata, first.tensors, first.n_bytes)
+            return cls(path, metadata, first.tensors, first.n_bytes)
         tensors = dict(first.tensors)
         n_bytes = first.n_bytes
         for number, shard_path in enumerate(_other_shards(path, first.metadata, n_shards), 1):
@@ -82,7 +88,7 @@ class GGUFFile:
         total = first.metadata.require("split.tensors.count", "i32")
         if total != len(tensors):
             raise FormatError(f"{path}: {n_shards} shards hold {len(tensors)} tensors, split.tensors.count is {total}")
-        return cls(path, first.metadata, tensors, n_bytes)
+        return cls(path, metadata, tensors, n_bytes)
 
     def close(self) -> None:
         """Lets go of the tensors. The mapping ends when nobody holds a tensor's data any more."""

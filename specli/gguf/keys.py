@@ -16,6 +16,7 @@ from dataclasses import dataclass
 PER_LAYER_INTS = ("u32", "[u32]", "[i32]", "[bool]")  # a scalar, or an array with one value per layer
 INTS = ("[i32]", "[u32]")
 FLAGS = ("[bool]", "[i32]", "[u32]")
+MAX_TAPS = 16  # rows of this table, not a limit of the engine
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,10 @@ DRAFT_KEYS = _keys(
     ("A.selector_top_k", "u32", "LLM_KV_DFLASH_SELECTOR_TOP_K"),
     ("A.sample_from_anchor", "bool", "common/speculative.cpp, common_speculative_impl_draft_dflash"),
     ("A.has_confidence_head", "bool", "common/speculative.cpp, common_speculative_impl_draft_dflash"),
+    # not llama.cpp's
+    ("A.fc_norm", "bool", "specli/models/eagle3.py: each tapped state is normed by itself"),
+    ("A.norm_output", "bool", "specli/models/eagle3.py: the next step reads the normed state"),
+    ("A.attention.causal_pattern", FLAGS, "specli/models/dflash_config.py: layers that are causal within a block"),
 )
 
 TOKENIZER_KEYS = _keys(
@@ -281,6 +286,7 @@ DRAFT_TENSORS = _tensors(
     ("enc.output_norm.weight", "[L·E_t] eagle3, [E] dflash", "LLM_TENSOR_ENC_OUTPUT_NORM"),
     ("blk.N.attn_norm_2.weight", "[E]", "LLM_TENSOR_ATTN_NORM_2"),
     ("d2t", "[V_d]", "LLM_TENSOR_D2T"),
+    *((f"fc_norm.{number}.weight", "[E_t]", "specli/models/eagle3.py") for number in range(MAX_TAPS)),
     # DFlash (src/models/dflash.cpp)
     ("blk.N.attn_conv_base", "[E, K, 2]", "LLM_TENSOR_DFLASH_ATTN_CONV_BASE"),
     ("blk.N.attn_conv_proj.weight", "", "LLM_TENSOR_DFLASH_ATTN_CONV_PROJ"),
@@ -315,11 +321,16 @@ _CHAT_TEMPLATE = "tokenizer.chat_template."  # one key per named template follow
 
 
 def find_key(key: str, architecture: str) -> Key | None:
-    """The row of a key such as "llama.block_count", or None for one that upstream does not read."""
+    """The row of a key such as "llama.block_count", or None for one that nothing reads."""
     if key.startswith(_CHAT_TEMPLATE):
         return KEYS[_CHAT_TEMPLATE[:-1]]
     prefix = f"{architecture}."
     return KEYS.get(f"A.{key.removeprefix(prefix)}" if key.startswith(prefix) else key)
+
+
+def is_known(key: str) -> bool:
+    """Whether anything reads the key, in a file of whatever architecture its name begins with."""
+    return any(find_key(key, architecture) for architecture in ("", key.partition(".")[0]))
 
 
 def find_tensor(name: str) -> TensorName | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import mmap
 import struct
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, KeysView, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
@@ -130,6 +130,10 @@ class Metadata:
     def keys(self) -> KeysView[str]:
         """All keys in file order."""
         return self._values.keys()
+
+    def replaced(self, values: Mapping[str, Value]) -> Metadata:
+        """A copy with some values in place of, or besides, those of the file."""
+        return Metadata(self._path, {**self._values, **values})
 
     def kind(self, key: str) -> str:
         """The stored kind of a key, such as "u32" or "[f32]"; for keys that may be a scalar or an array.

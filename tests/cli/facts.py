@@ -50,6 +50,7 @@ FACTS = [
     ("-hf -hfr --hf-repo", None, "LLAMA_ARG_HF_REPO"),
     ("-hff --hf-file", None, "LLAMA_ARG_HF_FILE"),
     ("-hft --hf-token", None, "HF_TOKEN"),
+    ("--override-kv", (), None),
     ("--offline", False, "LLAMA_ARG_OFFLINE"),
     # 3.2 prompt and conversation
     ("-p --prompt", None, None),
@@ -223,6 +224,11 @@ ERRORS = [
     ("-devd gpu", "invalid device: gpu"),
     ("-dev cuda:0,cuda:1", "invalid device: cuda:0,cuda:1"),
     ("-ot exps", "invalid value"),
+    ("--override-kv llama.context_length=5", "error: Invalid type for KV override: llama.context_length=5"),
+    ("--override-kv general.name=text:a", "error: Invalid type for KV override: general.name=text:a"),
+    ("--override-kv llama.context_length=int:five", 'stoi: "five" is not an integer'),
+    ("--override-kv tokenizer.ggml.add_bos_token=bool:1", "invalid boolean value for KV override: 1"),
+    ("--override-kv llama.contekst=int:5", "nothing reads the metadata key llama.contekst"),
     ("-ot exps=Vulkan0", "unknown buffer type Vulkan0, expected CPU or CUDA0, CUDA1, …"),
     ("-otd (=CPU", "invalid pattern (: missing ), unterminated subpattern at position 0"),
     ("-ncmoe -1", "invalid value"),
@@ -264,7 +270,7 @@ ERRORS = [
 
 REFUSED = [
     "--no-spec-draft-backend-sampling",
-    "--numa", "--rpc", "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--mmproj", "-mm", "--image",
+    "--numa", "--rpc", "--lora", "--lora-scaled", "--control-vector", "--mmproj", "-mm", "--image",
     "--rope-scaling", "--rope-freq-base", "--yarn-orig-ctx", "-sm", "-ts", "-mg",
     "--no-repack", "-nr", "-nkvo", "--op-offload", "-lm", "-lzm",
     "-fit", "-fitt", "-fitc", "--context-shift", "--keep", "-np", "-ctxcp", "-cms", "-cram", "--swa-checkpoints",

@@ -134,3 +134,14 @@ def test_explicit_sampling_fields_are_told_apart() -> None:
 
 def test_every_drafter_can_be_chosen() -> None:
     assert set(DRAFTERS) <= set(SPEC_TYPES)
+
+
+def test_metadata_overrides_add_up() -> None:
+    first, second = "tokenizer.ggml.add_bos_token=bool:false,general.name=str:a", "llama.block_count=int:3"
+    settings = settle(f"--override-kv {first} --override-kv {second}")
+    assert settings.config().target.metadata == (
+        ("tokenizer.ggml.add_bos_token", False),
+        ("general.name", "a"),
+        ("llama.block_count", 3),
+    )
+    assert settings.warnings == []

@@ -45,7 +45,7 @@ def test_gemma3(gemma3_path: Path) -> None:
 def test_rows_are_unique_and_cite_a_source() -> None:
     assert len(KEYS) == len({key.source for key in KEYS.values()}) + 1  # the two flags read in one function
     for row in [*KEYS.values(), *TENSORS.values()]:
-        assert row.source.startswith(("LLM_KV_", "LLM_TENSOR_", "gguf-py Keys.", "common/"))
+        assert row.source.startswith(("LLM_KV_", "LLM_TENSOR_", "gguf-py Keys.", "common/", "specli/"))
 
 
 def test_tensor_names_agree_with_the_gguf_package() -> None:

@@ -6,6 +6,7 @@ Numbers are read strictly: `12abc` is an error here, while llama.cpp's `stoi` re
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -351,6 +352,34 @@ def parse_overrides(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(overrides)
 
 
+def parse_metadata(text: str) -> tuple[tuple[str, int | float | bool | str], ...]:
+    """Reads `KEY=TYPE:VALUE,…`, a row of CSV; numbers strictly, and only keys that are read by anything."""
+    from specli.gguf.keys import is_known
+
+    overrides: list[tuple[str, int | float | bool | str]] = []
+    for part in next(csv.reader([text]), []):
+        key, equals, typed = part.partition("=")
+        word, colon, value = typed.partition(":")
+        if not key or not equals or not colon or word not in METADATA_TYPES:
+            raise ValueError(f"error: Invalid type for KV override: {part}")
+        if not is_known(key):
+            raise ValueError(f"nothing reads the metadata key {key}")
+        overrides.append((key, METADATA_TYPES[word](value)))
+    return tuple(overrides)
+
+
+def parse_true_or_false(text: str) -> bool:
+    """Reads `true` or `false`, the only booleans of metadata."""
+    if text not in ("true", "false"):
+        raise ValueError(f"invalid boolean value for KV override: {text}")
+    return text == "true"
+
+
+METADATA_TYPES: dict[str, Callable[[str], int | float | bool | str]] = {
+    "int": read_int, "float": read_float, "bool": parse_true_or_false, "str": str,
+}  # fmt: skip
+
+
 def parse_hf_repo(text: str) -> str:
     """Checks `user/model[:quant]`."""
     word = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
@@ -392,6 +421,7 @@ CPU_MASK = Kind("HEX", parse_mask, merge=merge_cpus)
 CPU_RANGE = Kind("LO-HI", parse_range, merge=merge_cpus)
 DEVICE = Kind("DEV", parse_device, values=("auto", "cpu", "cuda:0"))
 OVERRIDES = Kind("PATTERN=DEVICE,…", parse_overrides, merge=concatenate)
+METADATA = Kind("KEY=TYPE:VALUE,…", parse_metadata, merge=concatenate)
 HF_REPO = Kind("USER/MODEL[:QUANT]", parse_hf_repo)
 JSON_OBJECT = Kind("JSON", json_object)
 SIZE = Kind("N[K|M|G]", parse_size)

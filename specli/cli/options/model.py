@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from specli.cli.options.kinds import HF_REPO, MODEL_FILE, text
+from specli.cli.options.kinds import HF_REPO, METADATA, MODEL_FILE, text
 from specli.cli.options.option import RUN, Option
 
 COMMANDS = (*RUN, "check")
@@ -29,6 +29,10 @@ OPTIONS = (
     target(
         ("--offline",), "use cached downloads only",
         field="source.offline", env="LLAMA_ARG_OFFLINE",
+    ),
+    target(
+        ("--override-kv",), "metadata in place of what the files have; types int, float, bool, str",
+        field="target.metadata", kind=METADATA,
     ),
     target(
         ("-mu", "--model-url"), "download URL of the target",

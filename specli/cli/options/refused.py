@@ -32,7 +32,6 @@ OPTIONS = (
     refuse("--control-vector", kind=FILE, why=ADAPTERS),
     refuse("--control-vector-scaled", kind=FILE, why=ADAPTERS),
     refuse("--control-vector-layer-range", kind=TEXT, why=ADAPTERS),
-    refuse("--override-kv", kind=TEXT, why="metadata is used as the file has it"),
     refuse("--check-tensors", why="tensor values are not searched"),
     refuse("--rope-scaling", kind=TEXT, env="LLAMA_ARG_ROPE_SCALING_TYPE", why=ROPE),
     refuse("--rope-scale", kind=FLOAT, env="LLAMA_ARG_ROPE_SCALE", why=ROPE),
