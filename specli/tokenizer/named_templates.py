@@ -106,6 +106,24 @@ _GEMMA = (
     '{% if add_generation_prompt %}{{ "<start_of_turn>model\\n" }}{% endif %}'
 )
 
+_MONARCH = (
+    '{% for message in messages %}{{ "" if loop.first else "<s>" }}{{ message.role ~ "\n" ~ message.content }}'
+    '{{ "</s>\n" }}{% endfor %}{% if add_generation_prompt %}{{ "<s>assistant\n" }}{% endif %}'
+)
+_ORION = (
+    '{% set state = namespace(system="") %}{% for message in messages %}'
+    '{% if message.role == "system" %}{% set state.system = state.system ~ message.content %}'
+    '{% elif message.role == "user" %}{{ "Human: " ~ (state.system ~ "\n\n" if state.system else "") }}'
+    '{% set state.system = "" %}{{ message.content ~ "\n\nAssistant: </s>" }}'
+    '{% else %}{{ message.content ~ "</s>" }}{% endif %}{% endfor %}'
+)
+
+
+def _default_system(text: str, template: str) -> str:
+    """A format that begins with a system turn of its own where the conversation has none."""
+    return f'{{% if messages[0].role != "system" %}}{_text(text)}{{% endif %}}{template}'
+
+
 CHATML = _roles("<|im_start|>{role}\n", "<|im_end|>\n", "<|im_start|>assistant\n")
 _GRANITE = _roles(
     "<|start_of_role|>{role}<|end_of_role|>", "<|end_of_text|>\n", "<|start_of_role|>assistant<|end_of_role|>"
@@ -135,6 +153,21 @@ NAMED_TEMPLATES: dict[str, str] = {
         ("<role>ASSISTANT</role>", ""),
         "<role>ASSISTANT</role><think>",
     ),
+    "bailing2": _default_system(
+        "<role>SYSTEM</role>detailed thinking off<|role_end|>",
+        _Turns(
+            {
+                role: (f"<role>{name}</role>", "<|role_end|>")
+                for role, name in (
+                    ("system", "SYSTEM"),
+                    ("user", "HUMAN"),
+                    ("assistant", "ASSISTANT"),
+                    ("tool", "TOOL"),
+                )
+            },
+            "<role>ASSISTANT</role>",
+        ).source(),
+    ),
     "chatglm3": _roles("<|{role}|>\n ", "", "<|assistant|>", start="[gMASK]sop"),
     "chatglm4": _roles("<|{role}|>\n", "", "<|assistant|>\n", start="[gMASK]<sop>"),
     "command-r": _three(
@@ -145,6 +178,7 @@ NAMED_TEMPLATES: dict[str, str] = {
         trim=_ALL,
     ),
     "deepseek": _three(("", ""), ("### Instruction:\n", "\n"), ("### Response:\n", "\n<|EOT|>\n"), "### Response:\n"),
+    "deepseek-ocr": _roles("", "", ""),
     "deepseek2": _three(("", "\n\n"), ("User: ", "\n\n"), ("Assistant: ", "<｜end▁of▁sentence｜>"), "Assistant:"),
     "deepseek3": _three(
         ("", "\n\n"), ("<｜User｜>", ""), ("<｜Assistant｜>", "<｜end▁of▁sentence｜>"), "<｜Assistant｜>"
@@ -154,6 +188,13 @@ NAMED_TEMPLATES: dict[str, str] = {
     "exaone4": _EXAONE,
     "falcon3": _roles("<|{role}|>\n", "\n", "<|assistant|>\n"),
     "gemma": _GEMMA,
+    "gigachat": _three(
+        ("", "<|message_sep|>"),
+        ("user<|role_sep|>", "<|message_sep|>available functions<|role_sep|>[]<|message_sep|>"),
+        ("assistant<|role_sep|>", "<|message_sep|>"),
+        "assistant<|role_sep|>",
+        start="<s>",
+    ),
     "glmedge": _roles("<|{role}|>\n", "", "<|assistant|>"),
     "gpt-oss": _Turns(
         {
@@ -177,6 +218,12 @@ NAMED_TEMPLATES: dict[str, str] = {
         ("", "<｜hy_place▁holder▁no▁3｜>"),
         ("<｜hy_User｜>", "<｜hy_Assistant｜>"),
         ("<｜hy_Assistant｜>", "<｜hy_place▁holder▁no▁2｜>"),
+    ),
+    "hunyuan-vl": _three(
+        ("", "<｜hy_place▁holder▁no▁3｜>"),
+        ("", "<｜hy_User｜>"),
+        ("", "<｜hy_Assistant｜>"),
+        start="<｜hy_begin▁of▁sentence｜>",
     ),
     "kimi-k2": _three(
         ("<|im_system|>system<|im_middle|>", "<|im_end|>"),
@@ -207,14 +254,27 @@ NAMED_TEMPLATES: dict[str, str] = {
     "mistral-v3-tekken": _instruct("[INST]", "[INST]", ("", "\n\n"), "[/INST]", ("", "</s>"), ""),
     "mistral-v7": _three(("[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"), ("[INST] ", "[/INST]"), (" ", "</s>")),
     "mistral-v7-tekken": _three(("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"), ("[INST]", "[/INST]"), ("", "</s>")),
+    "monarch": _MONARCH,
     "openchat": _three(
         ("", "<|end_of_turn|>"),
         ("GPT4 Correct User: ", "<|end_of_turn|>"),
         ("GPT4 Correct Assistant: ", "<|end_of_turn|>"),
         "GPT4 Correct Assistant:",
     ),
+    "orion": _ORION,
+    "pangu-embedded": _default_system(
+        "[unused9]系统：[unused10]",
+        _Turns(
+            {
+                role: (f"[unused9]{name}：", "[unused10]")
+                for role, name in (("system", "系统"), ("user", "用户"), ("assistant", "助手"), ("tool", "工具"))
+            },
+            "[unused9]助手：",
+        ).source(),
+    ),
     "phi3": _roles("<|{role}|>\n", "<|end|>\n", "<|assistant|>\n"),
     "phi4": _roles("<|im_start|>{role}<|im_sep|>", "<|im_end|>", "<|im_start|>assistant<|im_sep|>"),
+    "rwkv-world": _three(("System: ", "\n\n"), ("User: ", "\n\nAssistant:"), (" ", "\n\n"), trim=_ALL),
     "seed_oss": _Turns(
         {
             "assistant": ("<seed:bos>{role}\n", "<seed:eos>"),
@@ -223,8 +283,20 @@ NAMED_TEMPLATES: dict[str, str] = {
         "<seed:bos>assistant\n",
         trim=("assistant",),
     ).source(),
+    "smolvlm": _Turns(
+        {
+            "system": ("", "\n\n"),
+            "user": ("User: ", "<end_of_utterance>\n"),
+            "*": ("Assistant: ", "<end_of_utterance>\n"),
+        },
+        "Assistant:",
+        "<|im_start|>",
+    ).source(),
     "solar-open": _roles("<|begin|>{role}<|content|>", "<|end|>", "<|begin|>assistant"),
     "vicuna": _three(("", "\n\n"), ("USER: ", "\n"), ("ASSISTANT: ", "</s>\n"), "ASSISTANT:"),
     "vicuna-orca": _three(("SYSTEM: ", "\n"), ("USER: ", "\n"), ("ASSISTANT: ", "</s>\n"), "ASSISTANT:"),
+    "yandex": _Turns(
+        {"user": (" Пользователь: ", "\n\n"), "assistant": (" Ассистент: ", "\n\n")}, " Ассистент:[SEP]"
+    ).source(),
     "zephyr": _roles("<|{role}|>\n", "<|endoftext|>\n", "<|assistant|>\n"),
 }

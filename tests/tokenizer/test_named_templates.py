@@ -133,6 +133,32 @@ RECORDED = {
         "<|system|>\n S1 <|endoftext|>\n<|user|>\n U1 <|endoftext|>\n<|assistant|>\n A1 <|endoftext|>\n<|user"
         "|>\n U2 <|endoftext|>\n<|assistant|>\n"
     ),
+    "bailing2": (
+        "<role>SYSTEM</role> S1 <|role_end|><role>HUMAN</role> U1 <|role_end|><role>ASSISTANT</role> A1 <|rol"
+        "e_end|><role>HUMAN</role> U2 <|role_end|><role>ASSISTANT</role>"
+    ),
+    "deepseek-ocr": " S1  U1  A1  U2 ",
+    "gigachat": (
+        "<s> S1 <|message_sep|>user<|role_sep|> U1 <|message_sep|>available functions<|role_sep|>[]<|message_"
+        "sep|>assistant<|role_sep|> A1 <|message_sep|>user<|role_sep|> U2 <|message_sep|>available functions<"
+        "|role_sep|>[]<|message_sep|>assistant<|role_sep|>"
+    ),
+    "hunyuan-vl": (
+        "<｜hy_begin▁of▁sentence｜> S1 <｜hy_place▁holder▁no▁3｜> U1 <｜hy_User｜> A1 <｜hy_Assistant｜> U2 <｜hy_User"
+        "｜>"
+    ),
+    "monarch": "system\n S1 </s>\n<s>user\n U1 </s>\n<s>assistant\n A1 </s>\n<s>user\n U2 </s>\n<s>assistant\n",
+    "orion": "Human:  S1 \n\n U1 \n\nAssistant: </s> A1 </s>Human:  U2 \n\nAssistant: </s>",
+    "pangu-embedded": (
+        "[unused9]系统： S1 [unused10][unused9]用户： U1 [unused10][unused9]助手： A1 [unused10][unused9]用户： U2 [unuse"
+        "d10][unused9]助手："
+    ),
+    "rwkv-world": "System: S1\n\nUser: U1\n\nAssistant: A1\n\nUser: U2\n\nAssistant:",
+    "smolvlm": (
+        "<|im_start|> S1 \n\nUser:  U1 <end_of_utterance>\nAssistant:  A1 <end_of_utterance>\nUser:  U2 <end_"
+        "of_utterance>\nAssistant:"
+    ),
+    "yandex": " Пользователь:  U1 \n\n Ассистент:  A1 \n\n Пользователь:  U2 \n\n Ассистент:[SEP]",
 }
 
 
