@@ -29,6 +29,7 @@ class DrafterChain:
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self.drafters = tuple(drafters)
         self.stats = tuple(DrafterStats(drafter.name) for drafter in drafters)
+        self._pairs = tuple(zip(self.drafters, self.stats, strict=True))
         self.max_draft = max((drafter.max_draft for drafter in drafters), default=0)
         self.reads_features = any(drafter.reads_features for drafter in drafters)
         self._winner: int | None = None  # whose draft was used last
@@ -36,14 +37,14 @@ class DrafterChain:
 
     def begin(self, prompt: Sequence[int]) -> None:
         """A new request whose whole prompt went through `process`."""
-        for drafter, stats in zip(self.drafters, self.stats, strict=True):
+        for drafter, stats in self._pairs:
             begun = time.perf_counter_ns()
             drafter.begin(prompt)
             stats.count_begin(time.perf_counter_ns() - begun)
 
     def process(self, batch: TargetBatch) -> None:
         """Shows every drafter a batch that the target evaluated."""
-        for drafter, stats in zip(self.drafters, self.stats, strict=True):
+        for drafter, stats in self._pairs:
             begun = time.perf_counter_ns()
             drafter.process(batch)
             stats.count_process(time.perf_counter_ns() - begun)
@@ -54,7 +55,7 @@ class DrafterChain:
         Returns:
             The draft, cut to `request.max_tokens`, and its drafter's name; an empty draft and None if nobody has one.
         """
-        for i, (drafter, stats) in enumerate(zip(self.drafters, self.stats, strict=True)):
+        for i, (drafter, stats) in enumerate(self._pairs):
             begun = time.perf_counter_ns()
             draft = drafter.draft(request)
             elapsed = time.perf_counter_ns() - begun

@@ -108,7 +108,9 @@ class DraftSimple:
     def _agree(self, tokens: Sequence[int]) -> list[int]:
         """Cuts the cache to what it has in common with the sequence `tokens`; returns the tokens it then lacks."""
         end = min(len(self._cached), len(tokens))
-        keep = next((i for i in range(self._n_agreed, end) if self._cached[i] != tokens[i]), end)
+        keep = min(self._n_agreed, end)
+        while keep < end and self._cached[keep] == tokens[keep]:
+            keep += 1
         self._cut(keep)
         self._n_agreed = len(tokens)
         return list(tokens[len(self._cached) :])
@@ -132,6 +134,5 @@ class DraftSimple:
 
     def _shared(self, tokens: list[int]) -> Ints:
         """The tokens as the draft model knows them."""
-        ids = np.array(tokens, dtype=np.int32)
-        ids[ids >= self._model.config.n_vocab] = UNKNOWN_AS
-        return ids
+        n_vocab = self._model.config.n_vocab
+        return np.array([token if token < n_vocab else UNKNOWN_AS for token in tokens], dtype=np.int32)

@@ -299,4 +299,5 @@ class Model(ABC):
 
 
 def _within(values: Ints, limit: int) -> bool:
-    return bool(values.view(np.uint32).max() < limit)  # negative ones are very large there
+    listed = values.tolist()  # of a round's few numbers four times as fast as NumPy's minimum and maximum
+    return bool(min(listed) >= 0 and max(listed) < limit)

@@ -158,7 +158,7 @@ class KVCache:
     def written(self, positions: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
         """Notes that a forward wrote the cells `(slots[t], positions[t])`."""
         if self.n_slots == 1:
-            self.extended(0, int(positions.max()) + 1)
+            self.extended(0, max(positions.tolist()) + 1)
             return
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
             self.extended(slot, position + 1)

@@ -32,7 +32,7 @@ class Writer:
         self.n_steps = n_steps
         self._model = model
         self._n_logits = n_logits
-        self._ahead = np.arange(n_steps, dtype=np.int32)
+        self._counting = np.arange(model.options.capacity + n_steps, dtype=np.int32)
         self._positions = new(n_steps, 1, Extent.ONE, np.int32)
         self._slots = new(n_steps, 1, Extent.ONE, np.int32)
         self._scratch = Scratch(model.executor, 1, Extent.ONE)
@@ -54,12 +54,11 @@ class Writer:
             Logits `[N, C]` of the best candidates of every step, descending, and their ids; views that the next call
             overwrites.
         """
-        n = len(tokens)
-        positions = np.arange(position, position + n, dtype=np.int32)
-        self._model.place(tokens, positions, np.full_like(tokens, SLOT), positions[-1:] - position)
-        self._positions.fill(self._ahead + (position + n))
+        n, end, counting = len(tokens), position + len(tokens), self._counting
+        self._model.place(tokens, counting[position:end], 0 * tokens, counting[n - 1 : n])
+        self._positions.fill(counting[end : end + self.n_steps])
         self._program.run(n, 1)
-        self._model.cache.extended(SLOT, position + n + self.n_steps - 1)
+        self._model.cache.extended(SLOT, end + self.n_steps - 1)
         return self._values.read(), self._ids.read()
 
     def _trace(self, ops: Ops) -> None:
