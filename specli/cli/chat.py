@@ -83,11 +83,19 @@ def _messages(conversation: Conversation, console: Console) -> Iterator[str]:
             console.write(f"> {first if len(first) <= MAX_ECHO else first[:MAX_ECHO] + '…'}\n")
         yield first
     read_line = open_reader(COMMANDS, is_simple=conversation.config.chat.simple_io)
+    was_interrupted = not console.out.isatty()
     while True:
         try:
             message = read_message(read_line, is_multiline=conversation.config.chat.multiline)
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
+        except KeyboardInterrupt:  # perhaps meant for an answer that has just ended
+            if was_interrupted:
+                return
+            was_interrupted = True
+            console.info("Ctrl-C once more leaves")
+            continue
+        was_interrupted = not console.out.isatty()
         if message.strip():
             yield message
 

@@ -120,6 +120,25 @@ def test_chat_on_a_terminal(model: Path, tmp_path: Path, dimensions: tuple[int, 
     chat.sendline("/clear")
     chat.expect("Chat history cleared")
     chat.expect(">")
+    chat.send("\x03")
+    chat.expect("Ctrl-C once more leaves")
+    chat.expect(">")
+    chat.sendline("/clear")
+    chat.expect("Chat history cleared")
+    for _ in range(2):
+        chat.expect(">")
+        chat.send("\x03")
+    chat.expect("Exiting")
+    chat.expect(pexpect.EOF)
+    chat.close()
+    assert chat.exitstatus == 0
+
+
+def test_end_of_input_leaves_a_chat_on_a_terminal(model: Path, tmp_path: Path) -> None:
+    terminal = environ(tmp_path, TERM="xterm")
+    arguments = ["-m", "specli", "chat", "-m", str(model), "-n", "4"]
+    chat = pexpect.spawn(sys.executable, arguments, env=terminal, encoding="utf-8", timeout=30, cwd=str(tmp_path))
+    chat.expect(">")
     chat.send("\x04")
     chat.expect("Exiting")
     chat.expect(pexpect.EOF)

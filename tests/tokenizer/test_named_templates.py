@@ -150,8 +150,8 @@ RECORDED = {
     "monarch": "system\n S1 </s>\n<s>user\n U1 </s>\n<s>assistant\n A1 </s>\n<s>user\n U2 </s>\n<s>assistant\n",
     "orion": "Human:  S1 \n\n U1 \n\nAssistant: </s> A1 </s>Human:  U2 \n\nAssistant: </s>",
     "pangu-embedded": (
-        "[unused9]系统： S1 [unused10][unused9]用户： U1 [unused10][unused9]助手： A1 [unused10][unused9]用户： U2 [unuse"
-        "d10][unused9]助手："
+        "[unused9]系统： S1 [unused10][unused9]用户： U1 [unused10][unused9]助手： A1 [unused10]"
+        "[unused9]用户： U2 [unused10][unused9]助手："
     ),
     "rwkv-world": "System: S1\n\nUser: U1\n\nAssistant: A1\n\nUser: U2\n\nAssistant:",
     "smolvlm": (
