@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from specli.demo import MODELS
 from tests.support.runs import executors
 
 HEAVY = (
@@ -37,29 +36,20 @@ def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.skipif("cpu" not in executors(), reason="native library is not built")
-@pytest.mark.parametrize("drafter", ["none", "ngram-mod", *{model.spec_type for model in MODELS if model.spec_type}])
-def test_runs_on_the_native_kernels_do_without_torch(drafter: str) -> None:
+@pytest.mark.parametrize(
+    "models",
+    [
+        "demo --spec-type ngram-mod",
+        "demo -md demo --spec-type draft-simple",
+        "demo -md demo --spec-type draft-eagle3",
+        "demo -md demo --spec-type draft-dspark",
+        "demo-mtp --spec-type draft-mtp",
+    ],
+)
+def test_runs_on_the_native_kernels_do_without_torch(models: str) -> None:
     """Importing it takes a second, and 200 MiB."""
-    draft = ["-md", "demo"] if drafter.startswith("draft-") else []
-    arguments = [
-        "generate",
-        "-m",
-        "demo",
-        *draft,
-        "--spec-type",
-        drafter,
-        "-p",
-        "The",
-        "-n",
-        "8",
-        "-c",
-        "256",
-        "-t",
-        "1",
-    ]
-    code = (
-        f"import sys\nfrom specli.cli import main\nassert main({arguments!r}) == 0\nassert 'torch' not in sys.modules"
-    )
+    given = f"generate -m {models} -p The -n 8 -c 256 -t 1".split()
+    code = f"import sys\nfrom specli.cli import main\nassert main({given}) == 0\nassert 'torch' not in sys.modules"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "kernels: cpu kernels" in result.stderr
