@@ -159,7 +159,7 @@ def plot_kinds(axis: Any, comparison: Comparison) -> None:
     axis.set_ylabel("speed-up")
     axis.set_title("Speed-up by kind of prompt")
     if drafted:
-        axis.legend(fontsize=8, frameon=False)
+        axis.legend(fontsize=8, frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
 
 
 def plot_synthesis(study: Synthesis, path: Path) -> None:
