@@ -287,6 +287,16 @@ def test_s7_scopes_are_labelled_and_add_up(specli: Program, monkeypatch: pytest.
     assert totals == [accepted[0], sum(accepted)]
 
 
+def test_p4_drafting_for_experts_is_warned_of(specli: Program) -> None:
+    """P4: each verified token wakes other experts."""
+    mixture = specli.make("mixture", architecture="qwen3moe")
+    line = specli.generate(*TABLES, model=mixture, n=1).line("experts: ")
+    assert "of " in line
+    assert "compare with specli stats" in line
+    assert "experts: " not in specli.generate(model=mixture, n=1).err
+    assert "experts: " not in specli.generate(*TABLES, n=1).err
+
+
 def test_s11_no_draft_is_no_division_by_zero(specli: Program) -> None:
     """S11: null in the record, no acceptance line."""
     done = specli.generate("--spec-type", "none", "--json")

@@ -39,6 +39,7 @@ from specli.gguf.quant import QuantType
 from specli.kernels.ops import Executor
 from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
+from specli.models.config import ModelConfig
 from specli.tokenizer import ChatTemplate, Tokenizer
 
 MIN_OUTPUTS = 65  # rows of logits there is room for at least: any default draft, so that /spec need not load again
@@ -226,6 +227,7 @@ class Run:
             f"{self.target_line()}; kernels: {executor.describe()}",
             *(self._notes),
             *(self._drafters.plan.lines if self._drafters else ()),
+            *(expert_lines(self.engine.target.config) if self.drafter_names else ()),
             *weight_lines(self._config.target, self._file, executor),
             *(self._drafters.weight_lines if self._drafters else ()),
             MemoryPlan.of(self.networks, self._context(())).line(),
@@ -378,6 +380,17 @@ def open_target(config: RunConfig, report: Report = lambda line: None) -> Iterat
         model_class(file)
         with closing(Run(config, file, Tokenizer.from_gguf(file), report)) as run:
             yield run
+
+
+def expert_lines(config: ModelConfig) -> list[str]:
+    """What drafting meets on a mixture of experts; nothing for a dense target (reports.md P4)."""
+    experts = next((layer.experts for layer in config.layers if layer.experts), None)
+    if experts is None:
+        return []
+    return [
+        f"experts: {experts.n_used} of {experts.n_experts} per token; draft tokens wake others, so a verification "
+        "costs more than on a dense target: compare with specli stats"
+    ]
 
 
 def _quant(file: GGUFFile) -> str:

@@ -192,3 +192,25 @@ def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path, outtype: str) -
     command = [sys.executable, "-c", MEASURE, str(source), str(tmp_path / "x.gguf"), outtype]
     peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert peak < 3 * rows * 1024 * 2 + 300e6
+
+
+@pytest.mark.parametrize("place", ["tokenizer_config.json", "chat_template.jinja", "chat_template.json"])
+def test_chat_template_is_found_where_it_lies(tmp_path: Path, place: str) -> None:
+    """reports.md C26: newer folders keep it in a file of its own, and a drafter takes its target's."""
+    source, target, text = tmp_path / "eagle3-angelslim", tmp_path / "qwen3", "{{ messages[0].content }}"
+    CASES["eagle3-angelslim"].write(source)
+    CASES["qwen3"].write(target)
+    path = target / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config["chat_template"]
+    path.write_text(json.dumps(config))
+    if place.endswith(".jinja"):
+        (target / place).write_text(text)
+    else:
+        found = json.loads((target / place).read_text()) if (target / place).exists() else {}
+        (target / place).write_text(json.dumps({**found, "chat_template": text}))
+    for request in (
+        ConvertConfig(target, outfile=tmp_path / "target.gguf"),
+        ConvertConfig(source, outfile=tmp_path / "draft.gguf", target=target),
+    ):
+        assert convert(request).metadata["tokenizer.chat_template"] == text
