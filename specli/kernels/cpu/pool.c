@@ -5,7 +5,7 @@
  * that is asleep, or whose processor another process has, joins in when it comes.
  *
  * Waiting is a bounded spin, then sleep on a condition variable: at --poll 50, 4000 pauses for the next job, so that workers are
- * awake when the caller comes back, but 100 inside a job: the others are never that far behind unless another process has their
+ * awake when the caller comes back, but 200 inside a job: the others are never that far behind unless another process has their
  * processor, and then a processor that is free for them is worth more than a quick look. (SmolLM2 step with 2 threads on 2
  * processors, one of them shared with a busy process: 9.9 ms with 500 pauses, 6.8 ms with 50. A yield gives away a whole slice.)
  */
@@ -22,7 +22,7 @@
 #define MAX_CPUS 1024
 #define MAX_GRAIN 16 /* strips of one weight: some microseconds of imbalance at the end of a step */
 #define JOB_SPINS_PER_POLL 80
-#define STEP_SPINS_PER_POLL 2
+#define STEP_SPINS_PER_POLL 4
 
 struct share {
     _Alignas(64) atomic_uint_fast64_t left; /* step number << 32 | items not yet taken: a late thread never takes another step's items */

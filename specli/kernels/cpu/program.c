@@ -25,13 +25,16 @@ void attention_plan(const struct op *op, const struct run *run, struct attention
     const int rows = run->counts[op->extent], group = (int)(op->n[0] / op->n[1]);
     plan->heads = group < ATTENTION_QUERIES ? group : ATTENTION_QUERIES;
     plan->head_parts = (group + plan->heads - 1) / plan->heads;
-    plan->rows = ATTENTION_QUERIES / plan->heads;
-    plan->units = (rows + plan->rows - 1) / plan->rows * (int)op->n[1] * plan->head_parts;
+    const int across = (int)op->n[1] * plan->head_parts, most = ATTENTION_QUERIES / plan->heads, enough = 4 * run->n_threads;
+    int parts = (rows + most - 1) / most; /* of the rows; more where few units would not come out even for the threads */
+    while (parts < rows && across * parts < enough && across * parts % run->n_threads) parts++;
+    plan->rows = parts ? (rows + parts - 1) / parts : 1;
+    plan->units = (rows + plan->rows - 1) / plan->rows * across;
     plan->chunks = 1;
     plan->first_chunk = 0;
     plan->done = (int32_t *)(void *)run->shared;
     plan->partials = (float *)(void *)(run->shared + op->n[3]);
-    if (rows > ATTENTION_SPLIT_ROWS || run->n_threads == 1 || plan->units >= 4 * run->n_threads) return;
+    if (rows > ATTENTION_SPLIT_ROWS || run->n_threads == 1 || plan->units >= enough) return;
     int lowest = INT32_MAX, highest = 0;
     for (int row = 0; row < rows; row++) {
         int first, last;
