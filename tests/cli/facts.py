@@ -215,6 +215,7 @@ ERRORS = [
     ("--spec-type ngram-mod,ngram-mod", "speculative type given twice: ngram-mod"),
     ("--spec-type none,ngram-mod", "none cannot be combined with other speculative types"),
     ("--spec-draft-n-max -1", "invalid value"),
+    ("--spec-draft-n-max 1025", "invalid value"),
     ("--spec-draft-sampling x", "invalid value, must be one of: greedy, probabilistic"),
     ("--spec-synth-len 2x", "invalid value"),
     ("--spec-synth-len -1", "invalid value"),

@@ -45,8 +45,8 @@ OPTIONS = (
         ),
     ),
     drafting(
-        ("--spec-draft-n-max",), "most tokens a draft network proposes per round",
-        field="speculation.draft.n_max", kind=integer(0), env="LLAMA_ARG_SPEC_DRAFT_N_MAX", types=NETWORK_TYPES,
+        ("--spec-draft-n-max",), "most tokens a draft network proposes per round, up to 1024",
+        field="speculation.draft.n_max", kind=integer(0, 1024), env="LLAMA_ARG_SPEC_DRAFT_N_MAX", types=NETWORK_TYPES,
     ),
     drafting(
         ("--spec-draft-n-min",), "shorter drafts of a network are dropped",
