@@ -197,15 +197,23 @@ def replaced(arguments: Iterable[Assignment]) -> list[str]:
 
 
 def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:
-    """Warnings about drafter options that none of the chosen types reads; nothing when the type is inferred."""
+    """Warnings about drafter options that none of the chosen types reads, and about loading a draft model without one.
+
+    Nothing when the type is inferred. A repository may have a draft file beside the target.
+    """
     chosen = settings.values.get("speculation.types")
     types: tuple[str, ...] = chosen.value if chosen else ()
     has_draft_file = bool({"source.draft_model", "source.draft_hf_repo"} & settings.values.keys())
     if not types and has_draft_file:
         return []
+    may_load = has_draft_file or ("source.hf_repo" in settings.values and bool(types))
     warnings = []
     for option in options:
         setting = settings.values.get(option.field or "")
-        if setting and option.types and not set(option.types) & set(types) and setting.origin.name in option.spellings:
+        if setting is None or setting.origin.name not in option.spellings:
+            continue
+        if option.types and not set(option.types) & set(types):
             warnings.append(f"{setting.origin.name} has no effect: it is read by {' '.join(option.types)}")
+        elif not may_load and (option.field or "").startswith("draft."):
+            warnings.append(f"{setting.origin.name} has no effect: there is no draft model of its own (-md)")
     return warnings

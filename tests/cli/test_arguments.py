@@ -91,6 +91,14 @@ def test_option_of_another_drafter_warns() -> None:
     assert settle("-md", "d.gguf", "--spec-draft-n-max", "4").warnings == []
 
 
+def test_loading_a_draft_model_without_one_warns() -> None:
+    expected = ["-cmoed has no effect: there is no draft model of its own (-md)"]
+    assert settle("-cmoed").warnings == expected
+    assert settle("--spec-type", "draft-mtp", "-cmoed").warnings == expected
+    for model in (["-md", "d.gguf"], ["-hfd", "a/b"], ["-hf", "a/b", "--spec-type", "draft-eagle3"]):
+        assert settle(*model, "-cmoed", "-ctkd", "q8_0").warnings == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
