@@ -187,6 +187,7 @@ def _refuse_unsupported(job: Job, names: set[str]) -> None:
     n_layers = job.config.integer("num_hidden_layers")
     refusals = (
         (raw.section("eagle_config").flag("use_aux_hidden_state") is False, "use_aux_hidden_state: false"),
+        ("speculators_model_type" not in raw and raw.flag("norm_output") is False, "norm_output: false (no last norm)"),
         (len(layers) > 1, f"{len(layers)} decoder layers, one is handled"),
         (any(name.endswith("proj.bias") for name in names), "attention or feed-forward biases"),
         ("fc.bias" in names, "a bias on fc"),

@@ -377,6 +377,11 @@ DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "eagle3-angelslim",
+        {"norm_output": False},
+        "eagle3-angelslim/config.json: EAGLE-3 with norm_output: false (no last norm) is not handled",
+    ),
+    (
+        "eagle3-angelslim",
         {"hidden_act": "gelu_pytorch_tanh"},
         "eagle3-angelslim/config.json: activation 'gelu_pytorch_tanh' is not handled, expected silu or swish",
     ),
