@@ -42,7 +42,7 @@ class DraftSimple:
         self._model = model
         self._config = config
         n_shared = min(n_vocab, model.config.n_vocab)
-        self._whole = writer(model, n_steps=self.max_draft, n_logits=n_shared)
+        self._whole = writer(model, n_steps=self.max_draft, n_logits=n_shared, n_candidates=1)
         self._step = writer(model, n_steps=1, n_logits=n_shared) if config.is_stepwise else self._whole
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
         self._told: list[int] = []  # the target's tokens as `process` showed them, rejected tail included

@@ -193,6 +193,7 @@ class Eagle3Network(FeedbackNetwork):
             features=target.features["layers"],
             width=network.n_embd,
             n_draft=n_draft,
+            steps=steps,
             n_logits=weights.n_logits,
             mapping=weights.mapping,
         )
@@ -209,7 +210,7 @@ class Eagle3Network(FeedbackNetwork):
         self._output = weights.output or Matrix.of(target.output)
         factors = value_of(weights.rope_factors)
         self._rope = rope_table(layer.rope, options.capacity, executor, factors=factors)
-        self._compile(steps=steps)
+        self._compile()
 
     def _trace_states(self, ops: Ops) -> None:
         weights, features = self._weights, self._features

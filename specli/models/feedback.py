@@ -42,6 +42,7 @@ class FeedbackNetwork(ABC):
         n_draft: Tokens of a draft, N ≥ 1.
         n_logits: Tokens the head knows, V_d.
         mapping: `[V_d]` int32, the target's ids of those; None = the same.
+        steps: Also make the programs for single steps, and look at several candidates.
 
     Attributes:
         cell_offset: Cell of a pair minus the position of its token.
@@ -66,6 +67,7 @@ class FeedbackNetwork(ABC):
         n_logits: int,
         mapping: npt.NDArray[np.int32] | None = None,
         head_width: int | None = None,
+        steps: bool = False,
     ) -> None:
         new, n = executor.buffer, features.capacity
         self.executor = executor
@@ -89,8 +91,10 @@ class FeedbackNetwork(ABC):
         self._steps = self._new_rows(n_draft, Extent.ONE, ends=not self.has_cells)
         self._last = new(1, head_width or width, Extent.ONE)  # what the head multiplies
         self.logits = new(1, n_logits, Extent.ONE)
-        self._best_values = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE)
-        self._best_ids = new(n_draft, min(N_CANDIDATES, n_logits), Extent.ONE, np.int32)
+        n_candidates = min(N_CANDIDATES, n_logits) if steps else 1  # whole drafts are made of the best alone
+        self._best_values = new(n_draft, n_candidates, Extent.ONE)
+        self._best_ids = new(n_draft, n_candidates, Extent.ONE, np.int32)
+        self._has_steps = steps
 
     # -- use -------------------------------------------------------------------------------------------------------
 
@@ -126,7 +130,8 @@ class FeedbackNetwork(ABC):
             position: Its position.
 
         Returns:
-            Logits `[N, C]` of the best candidates of every step, descending, and the target's ids of them.
+            Logits `[N, C]` of the best candidates of every step, descending, and the target's ids of them; C is 1
+            without `steps`.
         """
         self._place(token, position)
         self._draft.run(1)
@@ -166,12 +171,12 @@ class FeedbackNetwork(ABC):
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _compile(self, *, steps: bool) -> None:
-        """Makes the programs; with `steps` also those for single steps."""
+    def _compile(self) -> None:
+        """Makes the programs."""
         compile = self.executor.compile
         self._ingest = compile(self._trace_ingest)
         self._draft = compile(self._trace_draft)
-        self._programs = [compile(self._one_step(index)) for index in range(self.n_draft if steps else 0)]
+        self._programs = [compile(self._one_step(index)) for index in range(self.n_draft if self._has_steps else 0)]
 
     def _step_rows(self, index: int) -> Rows:
         """The row of step `index`."""

@@ -149,6 +149,7 @@ class AssistantNetwork(FeedbackNetwork):
             features=target.features["nextn"],
             width=config.target_width,
             n_draft=n_draft,
+            steps=steps,
             n_logits=network.n_vocab,
             head_width=network.n_embd,
         )
@@ -159,7 +160,7 @@ class AssistantNetwork(FeedbackNetwork):
             for rope in {layer.rope for layer in network.layers}
         }
         self._ropes = [tables[layer.rope] for layer in network.layers]
-        self._compile(steps=steps)
+        self._compile()
 
     def _trace_states(self, ops: Ops) -> None:
         ops.copy(self._at, self._features)

@@ -146,6 +146,7 @@ class MTPNetwork(FeedbackNetwork):
             features=target.features["nextn"],
             width=config.n_embd,
             n_draft=n_draft,
+            steps=steps,
             n_logits=config.n_vocab,
         )
         layers = config.layers[config.n_layers :]
@@ -163,7 +164,7 @@ class MTPNetwork(FeedbackNetwork):
         ropes = {layer.rope for layer in layers}
         tables = {rope: rope_table(rope, options.capacity, executor) for rope in ropes}
         self._ropes = [tables[layer.rope] for layer in layers]
-        self._compile(steps=steps)
+        self._compile()
 
     def _trace_states(self, ops: Ops) -> None:
         ops.copy(self._at, self._features)

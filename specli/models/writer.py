@@ -24,11 +24,12 @@ class Writer:
         model: The model; has room for the context and the tokens ahead.
         n_steps: Tokens to write, N ≥ 1. The last is not evaluated.
         n_logits: Leading tokens of the vocabulary that may be written.
+        n_candidates: Best tokens of a step that `write` returns.
     """
 
-    def __init__(self, model: Model, *, n_steps: int, n_logits: int) -> None:
+    def __init__(self, model: Model, *, n_steps: int, n_logits: int, n_candidates: int = N_CANDIDATES) -> None:
         new, config = model.executor.buffer, model.config
-        n_candidates = min(N_CANDIDATES, n_logits)
+        n_candidates = min(n_candidates, n_logits)
         self.n_steps = n_steps
         self._model = model
         self._n_logits = n_logits

@@ -21,7 +21,7 @@ ROUNDS = json.loads((Path(__file__).parents[1] / "golden" / "drafts.json").read_
 def test_candidates_of_every_step_are_the_recorded_ones(tmp_path: Path, kernels: str, name: str) -> None:
     """Ids exactly, probabilities as printed; rounds accept what the recorded ones did."""
     target, draft = CASES[name].write(tmp_path)
-    config = DraftConfig(n_max=N_MAX)
+    config = DraftConfig(n_max=N_MAX, probabilistic=True)  # ten candidates
     with (
         skipping_unsupported(),
         open_pair(target, draft, CASES[name].spec_type, config, kernels=kernels) as pair,

@@ -51,7 +51,7 @@ def zoo(shared: Path, folder: Path) -> tuple[Path, Path]:
 def test_zoo_drafts_are_the_recorded_ones(zoo: tuple[Path, Path], shared: Path, kernels: str) -> None:
     """Three best candidates of every step with their probabilities, how many stood, and the target's next token."""
     golden = json.loads((shared / "golden" / "zoo" / "eagle3_angelslim" / "golden.json").read_text(encoding="utf-8"))
-    with open_pair(*zoo, NAME, DraftConfig(n_max=3), kernels=kernels) as pair:
+    with open_pair(*zoo, NAME, DraftConfig(n_max=3, probabilistic=True), kernels=kernels) as pair:
         for recorded in golden["runs"]:
             ids = pair.tokenizer.encode(recorded["prompt"], add_special=True, parse_special=True)
             pair.prompt(ids[:-1])
@@ -86,7 +86,7 @@ def smollm2_drafter(shared: Path, folder: Path, source: str = "angelslim", **cha
 
 @contextmanager
 def smollm2(target: Path, draft: Path, n_max: int) -> Iterator[Pair]:
-    config = DraftConfig(n_max=n_max)
+    config = DraftConfig(n_max=n_max, probabilistic=True)  # so that `gap` sees ten candidates
     with open_pair(target, draft, NAME, config, kernels=KERNELS, cache="f16", capacity=1024) as pair:
         yield pair
 

@@ -44,8 +44,8 @@ class RecallingModel:
         rows = [self.logits(self.cells[: start + row + 1]) for row in outputs.tolist()]
         return ForwardOutput(torch.stack(rows) if rows else torch.empty(0, self.config.n_vocab))
 
-    def writer(self, *, n_steps: int, n_logits: int) -> RecallingWriter:
-        return RecallingWriter(self, n_steps, n_logits)
+    def writer(self, *, n_steps: int, n_logits: int, n_candidates: int = 10) -> RecallingWriter:
+        return RecallingWriter(self, n_steps, n_logits, n_candidates)
 
     def close(self) -> None:
         self.is_closed = True
@@ -59,10 +59,11 @@ class RecallingModel:
 class RecallingWriter:
     """Writes with such a model as `specli.models.writer.Writer` does, forward by forward."""
 
-    def __init__(self, model: RecallingModel, n_steps: int, n_logits: int) -> None:
+    def __init__(self, model: RecallingModel, n_steps: int, n_logits: int, n_candidates: int) -> None:
         self.model = model
         self.n_steps = n_steps
         self.n_logits = n_logits
+        self.n_candidates = min(n_candidates, n_logits)
 
     def write(self, tokens: Ints, position: int) -> tuple[np.ndarray, Ints]:
         best = []
@@ -71,7 +72,7 @@ class RecallingWriter:
                 tokens = best[-1].indices[:1].numpy().astype(np.int32)
             positions = np.arange(len(tokens), dtype=np.int32) + (position if step == 0 else len(self.model.cells))
             logits = self.model.forward(tokens, positions, 0 * tokens, positions[-1:] - positions[0]).logits
-            best.append(torch.topk(logits[0, : self.n_logits], min(10, self.n_logits)))
+            best.append(torch.topk(logits[0, : self.n_logits], self.n_candidates))
         values, ids = (torch.stack([getattr(b, name) for b in best]).numpy() for name in ("values", "indices"))
         return values, ids.astype(np.int32)
 
