@@ -26,8 +26,8 @@ class DemoModel:
         summary: What it is.
         n_params: Weights in the file.
         n_max: Draft length that suits it, tokens; 0 without `spec_type`.
-        acceptance: Mean acceptance length, the bonus token included: greedy, `n_max`, prompts.jsonl (82 held-out
-            prompts of seven kinds), up to 160 tokens, q8_0 files, CPU executor; measured by
+        acceptance: Mean acceptance length, the bonus token included: greedy, `n_max`, prompts.jsonl (128 held-out
+            prompts of 16 kinds), up to 160 tokens, these files, CPU executor; measured by
             `python -m specli.demo.train.measure`. 1 without `spec_type`.
         licence: Of the weights.
     """
@@ -54,19 +54,19 @@ class DemoModel:
 
 
 MODELS = (
-    DemoModel("target.gguf", "demo", None, True, "Qwen3, 8 layers, 4096 tokens, chat template", 4_231_360),
-    DemoModel("simple.gguf", "demo", "draft-simple", False, "Qwen3, 2 layers, same tokens", 852_736, 4, 3.30),
+    DemoModel("target.gguf", "demo", None, True, "Qwen3, 12 layers, 4096 tokens, chat template", 5_953_728),
+    DemoModel("simple.gguf", "demo", "draft-simple", False, "Qwen3, 2 layers, same tokens", 852_736, 4, 2.55),
     DemoModel(
-        "eagle3.gguf", "demo", "draft-eagle3", False, "EAGLE-3, 2048 draft tokens, layers 2, 5, 7", 996_096, 4, 3.67
+        "eagle3.gguf", "demo", "draft-eagle3", False, "EAGLE-3, 2048 draft tokens, layers 3, 7, 11", 996_096, 4, 3.13
     ),
     DemoModel(
-        "dflash.gguf", "demo", "draft-dflash", False, "DFlash, 2 layers, block 8, layers 2, 5, 7", 972_160, 7, 2.82
+        "dflash.gguf", "demo", "draft-dflash", False, "DFlash, 2 layers, block 8, layers 3, 7, 11", 972_160, 7, 2.65
     ),
     DemoModel(
-        "dspark.gguf", "demo", "draft-dspark", False, "DSpark, 2 layers, block 7, confidence head", 1_234_529, 7, 3.14
+        "dspark.gguf", "demo", "draft-dspark", False, "DSpark, 2 layers, block 7, confidence head", 1_234_529, 7, 2.56
     ),
     DemoModel(
-        "mtp.gguf", "demo-mtp", "draft-mtp", True, "the demo target as GLM-4.5, with an MTP block", 5_756_932, 3, 2.75
+        "mtp.gguf", "demo-mtp", "draft-mtp", True, "the demo target as GLM-4.5, with an MTP block", 6_686_724, 3, 2.71
     ),
 )
 

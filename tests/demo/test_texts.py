@@ -3,11 +3,12 @@
 import json
 import random
 import re
+from typing import Any
 
 import pytest
 
 from specli.demo.train.corpus import conversation
-from specli.demo.train.texts import GENERATORS, draw
+from specli.demo.train.texts import FIRST_KINDS, GENERATORS, draw
 
 
 @pytest.mark.parametrize("kind", GENERATORS)
@@ -34,11 +35,39 @@ def test_every_sum_is_right() -> None:
             assert {"+": x + y, "-": x - y, "x": x * y}[sign] == int(result)
 
 
-def test_every_function_is_python() -> None:
+@pytest.mark.parametrize("kind", ["code", "program"])
+def test_every_function_is_python(kind: str) -> None:
     rng = random.Random(4)
-    for _ in range(200):
-        _, answer = GENERATORS["code"](rng)
+    for _ in range(300):
+        _, answer = GENERATORS[kind](rng)
         compile(answer.removeprefix("```python\n").removesuffix("```"), "answer", "exec")
+
+
+def test_a_selection_computes_what_its_question_says() -> None:
+    rng = random.Random(7)
+    found = 0
+    for _ in range(6000):
+        question, answer = GENERATORS["program"](rng)
+        asked = re.search(r"returns the sum of the squares of the odd (\w+)\.", question)
+        if asked:
+            space: dict[str, Any] = {}
+            exec(answer.removeprefix("```python\n").removesuffix("```"), space)
+            (function,) = (value for name, value in space.items() if not name.startswith("__"))
+            assert function([1, 2, 3]) == 10
+            found += 1
+    assert found
+
+
+def test_what_is_asked_about_a_text_is_in_it() -> None:
+    rng = random.Random(8)
+    for _ in range(200):
+        text, answer = GENERATORS["reading"](rng)
+        assert answer.removesuffix(".").split()[-1] in re.findall(r"\w+", text)
+
+
+def test_a_phase_draws_its_kinds_alone() -> None:
+    rng = random.Random(9)
+    assert {draw(rng, FIRST_KINDS)[0] for _ in range(100)} == set(FIRST_KINDS)
 
 
 def test_a_conversation_has_the_form_of_the_template() -> None:

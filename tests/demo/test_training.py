@@ -1,6 +1,7 @@
 """The training code's own arithmetic, on networks of a few thousand weights."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ import torch
 from torch import Tensor
 
 from specli.demo.train import block, eagle3, mtp, simple
-from specli.demo.train.answers import Answer, Batch, greedy, with_features
-from specli.demo.train.evaluate import Tally, calibration, replay
+from specli.demo.train.answers import Answer, Batch, with_features
+from specli.demo.train.evaluate import Tally, calibration, measure, replay
 from specli.demo.train.fitting import Recipe, factor, fit
 from specli.demo.train.network import Qwen3, Shape
+from specli.demo.train.target import grow
 
-SHAPE = Shape(width=32, n_layers=8, n_heads=2, n_groups=1, inner=32, head=16, n_tokens=64)
+SHAPE = Shape(width=32, n_layers=12, n_heads=2, n_groups=1, inner=32, head=16, n_tokens=64)
 
 
 @pytest.fixture
@@ -29,19 +31,29 @@ def batch(target: Qwen3) -> Batch:
     return replace(made, features=made.features.float(), hidden=made.hidden.float())
 
 
-def test_greedy_with_a_cache_and_padding_says_what_a_full_pass_says(target: Qwen3) -> None:
-    prompts = [[5, 9, 31], [7], [1, 2, 3, 4, 5, 6]]
-    for prompt, answer in zip(prompts, greedy(target, prompts, ends=set(), longest=5), strict=True):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            hidden, _ = target(torch.tensor([prompt + answer]))
-            logits = target.logits(hidden)[0, len(prompt) - 1 : -1]
-        chosen = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
-        assert (logits.amax(-1) - chosen < 0.02).all()  # bf16: the runner-up may tie
+def test_a_grown_network_computes_the_same() -> None:
+    torch.manual_seed(1)
+    network, tokens = Qwen3(replace(SHAPE, n_layers=8)), torch.tensor([[1, 2, 3, 4]])
+    grown = grow(network, 12)
+    weights = grown.state_dict()
+    assert [k for k in range(12) if not weights[f"layers.{k}.mlp.down_proj.weight"].any()] == [2, 5, 8, 11]
+    assert torch.equal(grown(tokens)[0], network(tokens)[0])
+
+
+def test_a_confidence_head_learns_how_often_drafts_are_right(target: Qwen3) -> None:
+    """Answers of chance tokens are foreseen by chance alone, so the fitted confidence is the share that is right."""
+    network = block.BlockDrafter(target, 63, block=4, is_dspark=True)
+    rows = torch.randint(0, 3, (8, 40), generator=torch.Generator().manual_seed(5))
+    answers = [Answer("x", "", 4, row) for row in rows.tolist()]
+    assert block.fit_confidence(network, target, answers) < 0.69
+    tally = measure(target, answers, partial(block.draft_batch, network))["all"]
+    sure, right = zip(*tally.sure, strict=True)
+    assert sum(sure) / len(sure) == pytest.approx(sum(right) / len(right), abs=0.02)
 
 
 def test_taps_are_boundaries(target: Qwen3) -> None:
     tokens = torch.tensor([[1, 2, 3]])
-    _, features = target(tokens, taps=(0, 8))
+    _, features = target(tokens, taps=(0, 12))
     hidden, _ = target(tokens)
     assert torch.equal(features[..., :32], target.embed_tokens(tokens))
     assert torch.equal(target.norm(features[..., 32:]), hidden)
@@ -141,6 +153,7 @@ def test_calibration_bins() -> None:
 def test_learning_rate_rises_stays_and_falls() -> None:
     recipe = Recipe(n_steps=100, warm_up=10, cool_down=0.4)
     assert [round(factor(step, recipe), 3) for step in (0, 9, 60, 80, 99)] == [0.1, 1.0, 1.0, 0.5, 0.025]
+    assert factor(99, replace(recipe, cool_down=0)) == 1
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ target always takes the same one.
 
 from __future__ import annotations
 
+import json
 import random
+import tempfile
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,18 +19,18 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from specli.demo.train.corpus import END, END_OF_TURN, library_files, library_pieces, prompt
-from specli.demo.train.network import Cache, Qwen3
+from specli.demo.train.corpus import library_files, library_pieces, prompt
+from specli.demo.train.measure import generate
+from specli.demo.train.network import Qwen3
 from specli.demo.train.texts import GENERATORS, draw
-from specli.demo.train.vocabulary import special_id
 
-N_EXCHANGES, N_LIBRARY = 1600, 300
+N_EXCHANGES, N_LIBRARY = 3600, 300
 """Prompts of the generated kinds, and beginnings of library text."""
-N_HELD_OUT = 12
+N_HELD_OUT = 8
 """Held-out prompts of each kind."""
 LONGEST, PROMPT_TOKENS = 160, 48
 """Most tokens of an answer, and tokens of a library prompt."""
-TAPS = (2, 5, 7)
+TAPS = (3, 7, 11)
 """Boundaries of the target that drafters look at."""
 
 
@@ -68,8 +71,8 @@ def held_out_prompts() -> list[tuple[str, str]]:
     """Kind and prompt of the evaluation: N_HELD_OUT of each kind, which no drafter has seen answered."""
     rng = random.Random(99)
     chosen: list[tuple[str, str]] = []
-    for kind, generate in GENERATORS.items():
-        drawn = (prompt(generate(rng)[0]) for _ in range(5000))
+    for kind, exchange in GENERATORS.items():
+        drawn = (prompt(exchange(rng)[0]) for _ in range(5000))
         different = dict.fromkeys(text for text in drawn if is_held_out(text))
         chosen += [(kind, text) for text in list(different)[:N_HELD_OUT]]
     return chosen + [("library", text) for text in rng.sample(library_starts(held_out=True), N_HELD_OUT)]
@@ -81,43 +84,27 @@ def training_prompts() -> list[tuple[str, str]]:
     return questions(31, N_EXCHANGES) + [("library", text) for text in starts]
 
 
-@torch.no_grad()
-def answer_all(target: Qwen3, tokenizer: Tokenizer, prompts: list[tuple[str, str]], batch: int = 128) -> list[Answer]:
-    """Greedy answers in the order of the prompts, grouped by kind so that a batch ends together."""
-    ends = {special_id(tokenizer, END), special_id(tokenizer, END_OF_TURN)}
+def answer_all(model: Path, tokenizer: Tokenizer, prompts: list[tuple[str, str]], n_at_once: int) -> list[Answer]:
+    """The engine's greedy answers, in the order of the prompts, made by `n_at_once` processes of one thread."""
     encoded = [tokenizer.encode(text).ids for _, text in prompts]
     encoded = [
         ids[:PROMPT_TOKENS] if kind == "library" else ids for ids, (kind, _) in zip(encoded, prompts, strict=True)
     ]
-    order = sorted(range(len(prompts)), key=lambda k: (prompts[k][0], len(encoded[k])))
-    answers: dict[int, Answer] = {}
-    for start in range(0, len(order), batch):
-        members = order[start : start + batch]
-        for k, tokens in zip(members, greedy(target, [encoded[k] for k in members], ends), strict=True):
-            answers[k] = Answer(prompts[k][0], prompts[k][1], len(encoded[k]), encoded[k] + tokens)
-    return [answers[k] for k in range(len(prompts))]
+    texts = [tokenizer.decode(ids, skip_special_tokens=False) for ids in encoded]
+    share = -(-len(texts) // n_at_once)
 
+    def part(start: int) -> list[list[int]]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "prompts.jsonl"
+            path.write_text("\n".join(json.dumps({"prompt": text}) for text in texts[start : start + share]))
+            return [answer["tokens"] for answer in generate(path, LONGEST, "-m", str(model), "-t", "1")]
 
-def greedy(target: Qwen3, prompts: list[list[int]], ends: set[int], longest: int = LONGEST) -> list[list[int]]:
-    """The target's continuations, each with its end token if it came."""
-    width = max(map(len, prompts))
-    padding = torch.tensor([width - len(ids) for ids in prompts])
-    rows = torch.tensor([[0] * (width - len(ids)) + ids for ids in prompts])
-    cache = Cache(padding, width + longest)
-    outputs: list[list[int]] = [[] for _ in prompts]
-    running = set(range(len(prompts)))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        for _ in range(longest):
-            hidden, _ = target(rows, cache)
-            chosen = target.logits(hidden[:, -1]).argmax(-1)
-            for k in tuple(running):
-                outputs[k].append(int(chosen[k]))
-                if outputs[k][-1] in ends:
-                    running.remove(k)
-            if not running:
-                break
-            rows = chosen[:, None]
-    return outputs
+    with ThreadPoolExecutor(n_at_once) as pool:
+        tokens = [row for rows in pool.map(part, range(0, len(texts), share)) for row in rows]
+    again = [tokenizer.encode(text).ids for text in texts]
+    return [
+        Answer(kind, text, len(ids), ids + row) for (kind, text), ids, row in zip(prompts, again, tokens, strict=True)
+    ]
 
 
 def save(path: Path, answers: list[Answer]) -> None:

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specli.demo.train.answers import TAPS, Batch
+from specli.demo.train.answers import TAPS, Answer, Batch, with_features
+from specli.demo.train.evaluate import reached
 from specli.demo.train.network import Layer, Norm, Qwen3, linear
 
 N_LAYERS = 2
@@ -23,13 +24,16 @@ DECAY = 4.0
 MARKOV_RANK = 32
 CROSS_ENTROPY, DISTANCE = 0.5, 0.5
 """DSpark's weights of the two draft losses; the confidence loss has 1."""
+CONFIDENCE_DECAY = 1e-4
+"""Weight of the squared confidence head in its last fit."""
 
 
 class BlockDrafter(nn.Module):
-    """DFlash; with `markov_head` and `confidence_head` DSpark. Starts from the target's last layers.
+    """DFlash; with `markov_head` and `confidence_head` DSpark.
 
     Args:
-        target: Gives the frozen embedding and head, and the starting weights.
+        target: Gives the frozen embedding and head, and the last norm to start from. Its layers would be a bad start:
+            their weights have grown so large that they hardly turn any more.
         mask: Id of the mask token.
         block: Slots of a block, the anchor included.
         is_dspark: Whether slot 0 predicts too and the two heads exist.
@@ -52,8 +56,6 @@ class BlockDrafter(nn.Module):
             nn.init.zeros_(self.w2.weight)
         with torch.no_grad():
             self.fc.weight[:, -width:] += torch.eye(width)
-            for own, given in zip(self.layers, target.layers[-N_LAYERS:], strict=True):
-                own.load_state_dict(given.state_dict())
             self.norm.load_state_dict(target.norm.state_dict())
 
     @property
@@ -111,10 +113,13 @@ class BlockDrafter(nn.Module):
             logits = logits + self.w2(self.w1(before)).float()
         return logits
 
-    def confidence(self, hidden: Tensor, before: Tensor) -> Tensor:
+    def grounds(self, hidden: Tensor, before: Tensor) -> Tensor:
+        """What the confidence head looks at, `[..., E + rank]`."""
+        return torch.cat((hidden, self.w1(before).to(hidden.dtype)), -1)
+
+    def confidence(self, grounds: Tensor) -> Tensor:
         """Logit of being accepted, `[...]` float32."""
-        x = torch.cat((hidden, self.w1(before).to(hidden.dtype)), -1)
-        logit: Tensor = self.confidence_head["proj"](x)
+        logit: Tensor = self.confidence_head["proj"](grounds)
         return logit[..., 0].float()
 
 
@@ -153,7 +158,7 @@ def loss(network: BlockDrafter, target: Qwen3, batch: Batch, draw: torch.Generat
             wanted = target.logits(batch.hidden[rows, places[use] - 1]).softmax(-1)
         distance = (logits.softmax(-1) - wanted).abs().sum(-1)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            sure = network.confidence(hidden, before)
+            sure = network.confidence(network.grounds(hidden, before))
         cost = CROSS_ENTROPY * cost + DISTANCE * distance
         cost = cost + F.binary_cross_entropy_with_logits(sure, right.float(), reduction="none")
     slot = slots.expand(use.shape)[use] - first
@@ -171,9 +176,10 @@ def drafts(network: BlockDrafter, tokens: Tensor, features: Tensor) -> tuple[Ten
         features: `[S, A · E]`.
 
     Returns:
-        Tokens `[S, n]` int64, row i after token i, and their confidence (DFlash: probability of the chosen token).
+        Tokens `[S, n]` int64, row i after token i. For DSpark also what their confidence follows from,
+        `[S, n, E + rank]`, for DFlash the probability of the chosen token, `[S, n]`.
     """
-    rows, sureness = [], []
+    rows, grounds = [], []
     first = 0 if network.is_dspark else 1
     for start in range(0, len(tokens), 64):
         anchors = torch.arange(start, min(start + 64, len(tokens)))
@@ -181,18 +187,49 @@ def drafts(network: BlockDrafter, tokens: Tensor, features: Tensor) -> tuple[Ten
             hidden = network(tokens[None], features[None], anchors[None])[0, :, first:]
             before = tokens[anchors]
             chosen: list[Tensor] = []
-            sure: list[Tensor] = []
+            reasons: list[Tensor] = []
             for slot in range(hidden.shape[1]):
                 logits = network.logits(hidden[:, slot], before if network.is_dspark else None)
                 chosen.append(logits.argmax(-1))
                 chance = logits.softmax(-1).amax(-1)
-                sure.append(network.confidence(hidden[:, slot], before).sigmoid() if network.is_dspark else chance)
+                reasons.append(network.grounds(hidden[:, slot], before) if network.is_dspark else chance)
                 before = chosen[-1]
         rows.append(torch.stack(chosen, -1))
-        sureness.append(torch.stack(sure, -1))
-    return torch.cat(rows), torch.cat(sureness)
+        grounds.append(torch.stack(reasons, 1))
+    return torch.cat(rows), torch.cat(grounds).float()
 
 
 def draft_batch(network: BlockDrafter, batch: Batch) -> tuple[Tensor, Tensor]:
-    """`drafts` of a batch of one sequence."""
-    return drafts(network, batch.tokens[0], batch.features[0])
+    """Drafts of a batch of one sequence, and how sure the drafter is of each token."""
+    chosen, grounds = drafts(network, batch.tokens[0], batch.features[0])
+    return chosen, network.confidence(grounds).sigmoid().detach() if network.is_dspark else grounds
+
+
+def fit_confidence(network: BlockDrafter, target: Qwen3, answers: list[Answer]) -> float:
+    """Fits the confidence head alone to which of the drafter's own tokens the target takes, and gives the loss in nats.
+
+    In training the head sees true tokens in front, when drafting its own; and what was trained on is foreseen better.
+    Hence a logistic regression on rounds replayed over answers that the drafter has not seen.
+    """
+    grounds, rights = [], []
+    for answer in answers:
+        batch = with_features(target, [answer])
+        chosen, reasons = drafts(network, batch.tokens[0], batch.features[0])
+        for seen in reached(answer, chosen):
+            for place, step, is_right in seen:
+                grounds.append(reasons[place, step])
+                rights.append(float(is_right))
+    x, y = torch.stack(grounds), torch.tensor(rights)
+    parameters = list(network.confidence_head.parameters())
+    optimiser = torch.optim.LBFGS(parameters, max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = F.binary_cross_entropy_with_logits(network.confidence(x), y)
+        (value + CONFIDENCE_DECAY * parameters[0].square().sum()).backward()  # type: ignore[no-untyped-call]
+        return value
+
+    with torch.enable_grad():
+        network.confidence_head.requires_grad_()
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+        return float(loss().detach())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specli.demo.train.texts import Exchange, draw
@@ -80,20 +80,21 @@ def reference_pieces() -> Iterator[str]:
         yield topics[name] + END
 
 
-def documents(seed: int, n_generated: int, share_of_library: float) -> list[str]:
+def documents(seed: int, n_generated: int, share_of_library: float, kinds: Sequence[str]) -> list[str]:
     """The shuffled training text.
 
     Args:
         seed: Everything drawn depends on it.
         n_generated: Number of generated exchanges; one in four without the chat form.
         share_of_library: Part of the library's pieces to use.
+        kinds: Kinds of exchanges.
     """
     rng = random.Random(seed)
     pieces = [*library_pieces(library_files()), *reference_pieces()]
     rng.shuffle(pieces)
     texts = pieces[: int(len(pieces) * share_of_library)]
     for _ in range(n_generated):
-        _, exchange = draw(rng)
+        _, exchange = draw(rng, kinds)
         texts.append(conversation(exchange) if rng.random() < 0.8 else exchange[1] + END)
     rng.shuffle(texts)
     return texts

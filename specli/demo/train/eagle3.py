@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from specli.demo.train.answers import TAPS, Batch
 from specli.demo.train.network import Attention, FeedForward, Norm, Qwen3, linear
 
-N_STEPS, STEP_WEIGHT = 3, 0.8
+N_STEPS, STEP_WEIGHT = 4, 0.8
 """Unrolled steps, and the weight of a step relative to the one before."""
 
 
-FEATURE_SCALE = 1 / 64
-"""Brings the tapped residual stream, whose root mean square is near 64, to the size that a fresh layer works at; part
+FEATURE_SCALE = 1 / 256
+"""Brings the tapped residual stream, whose root mean square is near 256, to the size that a fresh layer works at; part
 of `fc.weight` in the exported file."""
 
 

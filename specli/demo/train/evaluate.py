@@ -35,23 +35,38 @@ class Tally:
         return 1 + self.n_accepted / max(self.n_rounds, 1)
 
 
-def replay(answer: Answer, drafts: Tensor, sure: Tensor | None, tally: Tally) -> None:
-    """Counts the rounds of one answer; row i of `drafts` `[S, n]` follows token i."""
+def reached(answer: Answer, drafts: Tensor) -> list[list[tuple[int, int, bool]]]:
+    """For each round of an answer the draft tokens that were verified up to the first wrong one.
+
+    Args:
+        answer: The answer.
+        drafts: `[S, n]`; row i follows token i.
+
+    Returns:
+        Row, step and whether the token was right.
+    """
     tokens, place = answer.tokens, answer.n_prompt
     rows = drafts.tolist()
+    rounds = []
     while place + 1 < len(tokens):
         following = tokens[place + 1 :]
-        tally.n_rounds += 1
-        accepted = 0
+        seen: list[tuple[int, int, bool]] = []
         for step, token in enumerate(rows[place][: len(following)]):
-            is_right = token == following[step]
-            if sure is not None:
-                tally.sure.append((float(sure[place, step]), is_right))
-            if not is_right:
+            seen.append((place, step, token == following[step]))
+            if token != following[step]:
                 break
-            accepted += 1
-        tally.n_accepted += accepted
-        place += accepted + 1
+        rounds.append(seen)
+        place += sum(is_right for _, _, is_right in seen) + 1
+    return rounds
+
+
+def replay(answer: Answer, drafts: Tensor, sure: Tensor | None, tally: Tally) -> None:
+    """Counts the rounds of one answer; row i of `drafts` `[S, n]` follows token i."""
+    for seen in reached(answer, drafts):
+        tally.n_rounds += 1
+        tally.n_accepted += sum(is_right for _, _, is_right in seen)
+        if sure is not None:
+            tally.sure += [(float(sure[place, step]), is_right) for place, step, is_right in seen]
 
 
 def measure(target: Qwen3, answers: list[Answer], draft: Draft) -> dict[str, Tally]:

@@ -92,13 +92,13 @@ def with_mtp(base: Qwen3, network: Mtp, tokenizer: Path, folder: Path, ends: tup
         "num_experts_per_tok": 1,
         "norm_topk_prob": False,
         "routed_scaling_factor": 1.0,
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": True,
         "eos_token_id": ends[0],
         "pad_token_id": ends[1],
     }
     tensors = {f"model.{name}": tensor for name, tensor in base.state_dict().items()}
     table = torch.cat((base.embed_tokens.weight, torch.zeros(n_tokens - shape.n_tokens, shape.width)))
-    tensors |= {"model.embed_tokens.weight": table, "lm_head.weight": table}
+    tensors["model.embed_tokens.weight"] = table
     prefix = f"model.layers.{n_trunk}."
     tensors |= {prefix + name: tensor for name, tensor in network.state_dict().items()}
     tensors[f"{prefix}mlp.gate.e_score_correction_bias"] = torch.zeros(N_EXPERTS)
@@ -156,6 +156,7 @@ def block(network: BlockDrafter, shape: Shape, folder: Path) -> None:
 
 def to_gguf(folder: Path, path: Path, *, target: Path | None, outtype: str) -> int:
     """Converts a directory and gives the file's size in bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     report = convert(
         ConvertConfig(source=folder, target=target, outfile=path, outtype=outtype, model_name=f"specli {path.stem}")
     )

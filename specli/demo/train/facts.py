@@ -15,6 +15,8 @@ pencil""".split()
 
 JOBS = "teacher doctor baker pilot farmer nurse painter driver writer lawyer cook singer".split()
 
+COLORS = "red blue green yellow white black brown golden silver purple orange gray".split()
+
 FEELINGS = "happy sad tired curious brave lonely proud hungry".split()
 
 NOUNS = [

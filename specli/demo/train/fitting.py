@@ -49,7 +49,7 @@ def optimisers(network: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer
 
 def factor(step: int, recipe: Recipe) -> float:
     """Learning rate relative to its peak: linear warm-up, constant, linear to zero over the last `cool_down` part."""
-    rest = (recipe.n_steps - step) / (recipe.cool_down * recipe.n_steps)
+    rest = (recipe.n_steps - step) / (recipe.cool_down * recipe.n_steps) if recipe.cool_down else 1.0
     return min((step + 1) / recipe.warm_up, 1.0, rest)
 
 

@@ -90,8 +90,18 @@ class Attention(nn.Module):
         return rotate(k.transpose(1, 2), positions), v.transpose(1, 2)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
-        """Output `[B, S, E]`; `mask` is True where a query may look."""
-        y = F.scaled_dot_product_attention(q, k, v.to(k.dtype), attn_mask=mask, is_causal=causal, enable_gqa=True)
+        """Output `[B, S, E]`; `mask` `[B, 1, S, T]` is True where a query may look.
+
+        Written out, because the backward pass of PyTorch's fused kernel takes several times as long on a CPU.
+        """
+        n, n_repeats = q.shape[2], self.shape.n_heads // self.shape.n_groups
+        k, v = (x.to(q.dtype).repeat_interleave(n_repeats, 1) for x in (k, v))
+        scores = (q @ k.transpose(-1, -2)).float() * self.shape.head**-0.5
+        if causal:
+            scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        y = scores.softmax(-1).to(q.dtype) @ v
         result: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
         return result
 
@@ -120,15 +130,12 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(shape.width)
         self.mlp = FeedForward(shape.width, shape.inner)
 
-    def forward(self, x: Tensor, positions: Tensor, cache: Cache | None = None) -> Tensor:
-        """`[B, S, E]`; causal, or after the cache's rows one new position each."""
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """`[B, S, E]`, causal."""
         y = self.input_layernorm(x)
         q = self.self_attn.query(y, positions)
         k, v = self.self_attn.key_value(y, positions)
-        if cache is not None:
-            k, v = cache.append(self, k, v)
-        mask = None if cache is None else cache.mask(q.shape[2])
-        x = x + self.self_attn.attend(q, k, v, mask, causal=cache is None)
+        x = x + self.self_attn.attend(q, k, v, causal=True)
         result: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return result
 
@@ -144,65 +151,25 @@ class Qwen3(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.n_layers))
         self.norm = Norm(shape.width)
 
-    def forward(self, tokens: Tensor, cache: Cache | None = None, taps: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
+    def forward(self, tokens: Tensor, taps: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
         """Hidden state after the final norm, and features.
 
         Args:
             tokens: `[B, S]` int64.
-            cache: Continue a batch of sequences of equal shape.
             taps: Boundaries (number of layers already run) to capture.
 
         Returns:
             Hidden `[B, S, E]` and the captured boundaries side by side, `[B, S, len(taps) · E]`.
         """
-        start = 0 if cache is None else cache.length
-        positions = torch.arange(start, start + tokens.shape[1])
-        if cache is not None:
-            positions = (positions[None] - cache.padding[:, None]).clamp(min=0)
+        positions = torch.arange(tokens.shape[1])
         x = self.embed_tokens(tokens)
         features = [x] if 0 in taps else []
         for index, layer in enumerate(self.layers, 1):
-            x = layer(x, positions, cache)
+            x = layer(x, positions)
             if index in taps:
                 features.append(x)
-        if cache is not None:
-            cache.length += tokens.shape[1]
         return self.norm(x), torch.cat(features, -1) if features else x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[..., V]` float32."""
         return F.linear(hidden, self.embed_tokens.weight.to(hidden.dtype)).float()
-
-
-class Cache:
-    """Keys and values of a batch whose prompts are padded on the left.
-
-    Args:
-        padding: `[B]` int64, number of padding positions in front of each sequence.
-        capacity: Longest sequence, padding included.
-    """
-
-    def __init__(self, padding: Tensor, capacity: int) -> None:
-        self.padding = padding
-        self.capacity = capacity
-        self.length = 0
-        self._rows: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-
-    def append(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores new rows and gives all of them."""
-        if layer not in self._rows:
-            size = (*k.shape[:2], self.capacity, k.shape[3])
-            self._rows[layer] = (k.new_zeros(size), v.new_zeros(size))
-        keys, values = self._rows[layer]
-        stop = self.length + k.shape[2]
-        keys[:, :, self.length : stop], values[:, :, self.length : stop] = k, v
-        return keys[:, :, :stop], values[:, :, :stop]
-
-    def mask(self, n_new: int) -> Tensor:
-        """`[B, 1, n_new, length + n_new]`: causal, without the padding."""
-        stop = self.length + n_new
-        columns = torch.arange(stop)
-        causal = columns[None] <= torch.arange(self.length, stop)[:, None]
-        inside = columns[None] >= self.padding[:, None]  # [B, stop]
-        itself = columns[None] == torch.arange(self.length, stop)[:, None]  # keeps padding rows finite
-        return (causal & inside[:, None] | itself)[:, None]
