@@ -60,10 +60,10 @@ MODELS = (
         "eagle3.gguf", "demo", "draft-eagle3", False, "EAGLE-3, 2048 draft tokens, layers 3, 7, 11", 996_096, 4, 3.13
     ),
     DemoModel(
-        "dflash.gguf", "demo", "draft-dflash", False, "DFlash, 2 layers, block 8, layers 3, 7, 11", 972_160, 7, 2.65
+        "dflash.gguf", "demo", "draft-dflash", False, "DFlash, 2 layers, block 8, layers 3, 7, 11", 972_160, 7, 3.04
     ),
     DemoModel(
-        "dspark.gguf", "demo", "draft-dspark", False, "DSpark, 2 layers, block 7, confidence head", 1_234_529, 7, 2.56
+        "dspark.gguf", "demo", "draft-dspark", False, "DSpark, 2 layers, block 7, confidence head", 1_234_529, 7, 3.42
     ),
     DemoModel(
         "mtp.gguf", "demo-mtp", "draft-mtp", True, "the demo target as GLM-4.5, with an MTP block", 6_686_724, 3, 2.71

@@ -29,7 +29,7 @@ Network = TypeVar("Network", bound=nn.Module)
 N_KEPT = 2048
 """Draft vocabulary of EAGLE-3."""
 SPARED = 10
-"""One in so many answers is for DSpark's confidence head alone."""
+"""One in so many training answers is for DSpark's confidence head alone."""
 GROUP_TOKENS, N_GROUPS = 512, 2
 """Tokens of a group of answers of about one length, mostly of one kind, and groups that one step takes the mean of."""
 RECIPES = {
@@ -42,10 +42,12 @@ RECIPES = {
 N_PRETRAINING = 250
 """Steps of draft-simple on the corpus before it sees the answers."""
 FIRST = "_first"
-"""A drafter begins with the weights in the folder of its name and this, if there is one. The shipped EAGLE-3 and MTP
-were trained twice (first 550 and 200 steps) and DFlash three times (600, 500, then this recipe; DSpark follows the
-second), each from the result before. The first DFlash began with that of the demo's first target (eight layers, commit
-15e1970): masks take long to find out where they are."""
+"""A drafter begins with the weights in the folder of its name and this, if there is one.
+
+The shipped ones were trained in rounds, each from the result before and the last one by the recipe above: EAGLE-3 (550
+steps first), MTP (200), DFlash (600, 500, 250) and DSpark (250, begun with DFlash's second). The very first DFlash was
+that of the demo's first target (eight layers, commit 15e1970): masks take long to find out where they are.
+"""
 BLOCKS = {"dflash": 8, "dspark": 7}
 """Slots of a block; z-lab's first slot does not predict, so both draft seven tokens."""
 
@@ -80,8 +82,8 @@ class Work:
         return [answer for index, answer in enumerate(self.answers("answers")) if (index + 1) % SPARED]
 
     def spared_answers(self) -> list[Answer]:
-        """The others."""
-        return self.answers("answers")[SPARED - 1 :: SPARED]
+        """The others, and those to further prompts."""
+        return self.answers("answers")[SPARED - 1 :: SPARED] + self.answers("spared")
 
     def ends(self) -> tuple[int, int]:
         """Ids of end-of-turn and end-of-text."""
@@ -115,8 +117,11 @@ def make_answers(work: Work) -> None:
     model = work.folder / "gguf" / "target-q8_0.gguf"
     export.language_model(base, work.folder / "tokenizer", work.folder / "hf" / "target", work.ends())
     export.to_gguf(work.folder / "hf" / "target", model, target=None, outtype="q8_0")
-    for name, prompts in (("held_out", answers.held_out_prompts()), ("answers", answers.training_prompts())):
-        found = answers.answer_all(model, tokenizer, prompts, torch.get_num_threads())
+    sets = {"held_out": answers.held_out_prompts, "answers": answers.training_prompts, "spared": answers.spared_prompts}
+    for name, prompts in sets.items():
+        if (work.folder / f"{name}.pt").exists():
+            continue
+        found = answers.answer_all(model, tokenizer, prompts(), torch.get_num_threads())
         answers.save(work.folder / f"{name}.pt", found)
         print(name, len(found), "answers,", sum(len(a.tokens) - a.n_prompt for a in found), "tokens")
         if name == "held_out":

@@ -26,8 +26,8 @@ from specli.demo.train.texts import GENERATORS, draw
 
 N_EXCHANGES, N_LIBRARY = 3600, 300
 """Prompts of the generated kinds, and beginnings of library text."""
-N_HELD_OUT = 8
-"""Held-out prompts of each kind."""
+N_HELD_OUT, N_SPARED = 8, 120
+"""Prompts of each kind for the evaluation, and at most for DSpark's confidence head."""
 LONGEST, PROMPT_TOKENS = 160, 48
 """Most tokens of an answer, and tokens of a library prompt."""
 TAPS = (3, 7, 11)
@@ -67,15 +67,27 @@ def library_starts(*, held_out: bool) -> list[str]:
     return [start for start in starts if is_held_out(start) is held_out]
 
 
-def held_out_prompts() -> list[tuple[str, str]]:
-    """Kind and prompt of the evaluation: N_HELD_OUT of each kind, which no drafter has seen answered."""
-    rng = random.Random(99)
+def prompts_of_each_kind(seed: int, n: int, *, held_out: bool) -> list[tuple[str, str]]:
+    """Kind and prompt of `n` different prompts of each kind, fewer where there are not so many."""
+    rng = random.Random(seed)
     chosen: list[tuple[str, str]] = []
     for kind, exchange in GENERATORS.items():
         drawn = (prompt(exchange(rng)[0]) for _ in range(5000))
-        different = dict.fromkeys(text for text in drawn if is_held_out(text))
-        chosen += [(kind, text) for text in list(different)[:N_HELD_OUT]]
-    return chosen + [("library", text) for text in rng.sample(library_starts(held_out=True), N_HELD_OUT)]
+        different = dict.fromkeys(text for text in drawn if is_held_out(text) is held_out)
+        chosen += [(kind, text) for text in list(different)[:n]]
+    return chosen + [("library", text) for text in rng.sample(library_starts(held_out=held_out), n)]
+
+
+def held_out_prompts() -> list[tuple[str, str]]:
+    """Kind and prompt of the evaluation, which no drafter has seen answered."""
+    return prompts_of_each_kind(99, N_HELD_OUT, held_out=True)
+
+
+def spared_prompts() -> list[tuple[str, str]]:
+    """Kind and prompt for DSpark's confidence head: neither held out nor trained on."""
+    known = {text for _, text in training_prompts()}
+    drawn = prompts_of_each_kind(33, N_SPARED, held_out=False)
+    return [(kind, text) for kind, text in drawn if text not in known]
 
 
 def training_prompts() -> list[tuple[str, str]]:

@@ -8,6 +8,8 @@ DSpark the token after it, with a bias from the token before (Markov head) and a
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ DECAY = 4.0
 MARKOV_RANK = 32
 CROSS_ENTROPY, DISTANCE = 0.5, 0.5
 """DSpark's weights of the two draft losses; the confidence loss has 1."""
-CONFIDENCE_DECAY = 1e-4
+CONFIDENCE_DECAY = 1e-2
 """Weight of the squared confidence head in its last fit."""
 
 
@@ -209,9 +211,9 @@ def fit_confidence(network: BlockDrafter, target: Qwen3, answers: list[Answer]) 
     """Fits the confidence head alone to which of the drafter's own tokens the target takes, and gives the loss in nats.
 
     In training the head sees true tokens in front, when drafting its own; and what was trained on is foreseen better.
-    Hence a logistic regression on rounds replayed over answers that the drafter has not seen.
+    Hence a logistic regression on rounds replayed over answers that the drafter has not seen, each kind weighted alike.
     """
-    grounds, rights = [], []
+    grounds, rights, kinds = [], [], []
     for answer in answers:
         batch = with_features(target, [answer])
         chosen, reasons = drafts(network, batch.tokens[0], batch.features[0])
@@ -219,13 +221,15 @@ def fit_confidence(network: BlockDrafter, target: Qwen3, answers: list[Answer]) 
             for place, step, is_right in seen:
                 grounds.append(reasons[place, step])
                 rights.append(float(is_right))
-    x, y = torch.stack(grounds), torch.tensor(rights)
+                kinds.append(answer.kind)
+    x, y, n_of = torch.stack(grounds), torch.tensor(rights), Counter(kinds)
+    weights = torch.tensor([len(kinds) / len(n_of) / n_of[kind] for kind in kinds])
     parameters = list(network.confidence_head.parameters())
     optimiser = torch.optim.LBFGS(parameters, max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        value = F.binary_cross_entropy_with_logits(network.confidence(x), y)
+        value = F.binary_cross_entropy_with_logits(network.confidence(x), y, weights)
         (value + CONFIDENCE_DECAY * parameters[0].square().sum()).backward()  # type: ignore[no-untyped-call]
         return value
 
