@@ -46,7 +46,9 @@ FIRST = "_first"
 
 The shipped ones were trained in rounds, each from the result before and the last one by the recipe above: EAGLE-3 (550
 steps first), MTP (200), DFlash (600, 500, 250) and DSpark (250, begun with DFlash's second). The very first DFlash was
-that of the demo's first target (eight layers, commit 15e1970): masks take long to find out where they are.
+that of the demo's first target (eight layers, commit 15e1970): masks take long to find out where they are. Earlier
+rounds drew batches with other seeds, and DSpark's first had half the rate for matrices; so these stages give networks
+like the shipped ones, not the same bits.
 """
 BLOCKS = {"dflash": 8, "dspark": 7}
 """Slots of a block; z-lab's first slot does not predict, so both draft seven tokens."""
