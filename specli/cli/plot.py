@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specli.cli.stats_view import MAX_POSITIONS, time_shares
-from specli.errors import ResourceError
+from specli.errors import ResourceError, UsageError
+from specli.files import check_writable
 
 if TYPE_CHECKING:
     from specli.engine.comparison import Comparison, Contender
@@ -17,20 +19,27 @@ COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#ee
 PLAIN_COLOR = "#8c8c8c"
 PART_COLORS = ("#e45756", "#9ecae9", "#88d27a", "#d6d6d6")
 MAX_NAME = 22
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: Path) -> None:
+    """Raises now what would keep a picture from being drawn after the work.
+
+    Raises:
+        UsageError: No kind of picture has that suffix.
+        ResourceError: matplotlib is not installed, or the file cannot be written.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path}: expected a file name that ends in {', '.join(SUFFIXES)}")
+    if find_spec("matplotlib") is None:
+        raise ResourceError("--plot needs matplotlib, which is not installed", hint="pip install 'specli[plot]'")
+    check_writable(path)
 
 
 def new_figure(columns: int, rows: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure and its axes, drawn without any display.
+    """A figure and its axes, drawn without any display."""
+    from matplotlib.figure import Figure
 
-    Raises:
-        ResourceError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ResourceError(
-            "--plot needs matplotlib, which is not installed", hint="pip install 'specli[plot]'"
-        ) from None
     picture = Figure(figsize=size, layout="constrained")
     return picture, picture.subplots(rows, columns, squeeze=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from specli.cli.settings import Settings
 from specli.cli.show import show_instead
 from specli.cli.study import (
     base_config,
+    check_outputs,
     combination,
     draft_entries,
     study_plan,
@@ -32,8 +34,6 @@ from specli.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     from specli.engine.comparison import Comparison
-
-PLOTS = (".png", ".svg", ".pdf")
 
 
 def run(invocation: Invocation) -> None:
@@ -76,10 +76,25 @@ def check(settings: Settings, config: CommandConfig) -> None:
         raise UsageError("show needs a file", hint="specli stats --save RUN.json writes one")
     if config.study.replay is not None and config.study.tune:
         raise UsageError("--replay and --tune exclude each other")
-    if output.plot and output.plot.suffix.lower() not in PLOTS:
-        raise UsageError(f"{output.plot}: expected a file name that ends in {', '.join(PLOTS)}")
+    check_combination(operands, config)
+    check_outputs(output)
     if config.speculation.synth.length is not None or config.speculation.synth.rates:
         raise UsageError("stats compares real acceptance", hint="specli synth measures synthetic acceptance")
+
+
+def check_combination(operands: Sequence[str], config: CommandConfig) -> None:
+    """Refuses result files that the chosen kind of report does not write.
+
+    Raises:
+        UsageError: One was asked for.
+    """
+    output = config.output
+    other = "--replay" if config.study.replay is not None else "--tune" if config.study.tune else None
+    for option, path in (("--csv", output.csv), ("--plot", output.plot), ("--save", output.save)):
+        if path and other and option != "--save":
+            raise UsageError(f"{option} does not go with {other}", hint="--save and --json do")
+        if path and len(operands) > 2:
+            raise UsageError(f"{option} takes one run, show was given {len(operands) - 1}")
 
 
 def _compare(console: Console, settings: Settings, config: CommandConfig, interrupt: InterruptFlag) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specli.cli.config import CommandConfig
+from specli.cli.config import CommandConfig, OutputConfig
 from specli.cli.console import Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
@@ -18,6 +18,7 @@ from specli.cli.repl import template_variables
 from specli.cli.settings import Settings
 from specli.cli.sources import resolve_draft
 from specli.errors import UsageError
+from specli.files import check_writable
 
 if TYPE_CHECKING:
     from specli.engine.compare import Entry, Plan, StudyPrompt
@@ -36,6 +37,20 @@ def study_settings(invocation: Invocation) -> tuple[Settings, CommandConfig]:
     for spelling, text in DEFAULTS:
         settings.default(spelling, text)
     return settings, settings.config()
+
+
+def check_outputs(output: OutputConfig) -> None:
+    """Raises now what would keep result files from being written after the work.
+
+    Raises:
+        SpecliError: One of them cannot be written.
+    """
+    for path in filter(None, (output.save, output.csv)):
+        check_writable(path)
+    if output.plot:
+        from specli.cli.plot import check_plot
+
+        check_plot(output.plot)
 
 
 def base_config(settings: Settings, config: CommandConfig) -> RunConfig:

@@ -18,7 +18,14 @@ from specli.cli.record import dump, write_lines
 from specli.cli.report import figure, heading, notes, percent, rich_console, table
 from specli.cli.settings import Settings
 from specli.cli.show import show_instead
-from specli.cli.study import base_config, study_plan, study_progress, study_prompts, study_settings
+from specli.cli.study import (
+    base_config,
+    check_outputs,
+    study_plan,
+    study_progress,
+    study_prompts,
+    study_settings,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -41,6 +48,7 @@ def run(invocation: Invocation) -> None:
     invocation.settings.default("--n-prompts", str(N_PROMPTS))
     settings, config = study_settings(invocation)
     check(config)
+    check_outputs(config.output)
     with invocation.console() as console, InterruptFlag() as interrupt:
         console.warn(f"synthetic acceptance: {NOT_VALID}")
         study = _measure(console, settings, config, interrupt)

@@ -98,6 +98,16 @@ def test_files_of_a_saved_run(saved: Path, capsys: pytest.CaptureFixture[str]) -
     assert Path("p.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_plot_without_matplotlib_is_refused_before_anything_is_measured(
+    saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specli.cli.plot.find_spec", lambda name: None)
+    code, _, err = specli(capsys, "stats", "-m", "missing.gguf", "--plot", "p.png")
+    assert (code, err) == (
+        1, "error: --plot needs matplotlib, which is not installed\nhint: pip install 'specli[plot]'\n"
+    )  # fmt: skip
+
+
 def test_runs_side_by_side(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("other.json").write_text(saved.read_text())
     code, out, _ = specli(capsys, "stats", "show", str(saved), "other.json")
@@ -179,6 +189,13 @@ def test_synth_reports_prediction_and_measurement(target: str, capsys: pytest.Ca
         (["stats", "-m", "T", "-p", "a", "--prompts", "p.jsonl"], 2, "error: --prompt and --prompts exclude"),
         (["stats", "-m", "T", "--prompts", "twice.jsonl"], 2, "error: twice.jsonl: two prompts have the id x"),
         (["stats"], 2, "error: --model is required"),
+        (["stats", "-m", "missing.gguf", "--save", "no/r.json"], 1, "error: no/r.json: cannot be written: No such"),
+        (["stats", "-m", "missing.gguf", "--csv", "."], 1, "error: .: cannot be written: Is a directory"),
+        (["synth", "-m", "missing.gguf", "--plot", "no/p.png"], 1, "error: no/p.png: cannot be written: No such"),
+        (["synth", "-m", "missing.gguf", "--plot", "x.bmp"], 2, "error: x.bmp: expected a file name that ends in"),
+        (["stats", "-m", "T", "--replay", "p.jsonl", "--csv", "t.csv"], 2, "error: --csv does not go with --replay"),
+        (["stats", "-m", "T", "--tune", "--plot", "p.png"], 2, "error: --plot does not go with --tune"),
+        (["stats", "show", "a.json", "b.json", "--save", "c.json"], 2, "error: --save takes one run, show was given 2"),
         (["synth", "-m", "T", "--spec-type", "ngram-mod"], 2, "error: synth needs an acceptance"),
         (["synth", "-m", "T", "--spec-synth-len", "2"], 2, "error: synthetic acceptance requires at least one"),
         (["check", "-m", "T"], 2, "error: check needs a drafter"),
