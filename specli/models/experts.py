@@ -131,7 +131,7 @@ class SharedExperts:
         self.experts = Experts(tensors, prefix, n_embd, config, activation, selection_bias=selection_bias)
         self.shared = FeedForward(tensors, prefix, n_embd, config.n_ff_shared, activation, suffix="_shexp")
         self.ffn_gate_inp_shexp = tensors.matrix(
-            f"{prefix}ffn_gate_inp_shexp.weight", (1, n_embd), "required" if is_gated else "no", change=_as_one_row
+            f"{prefix}ffn_gate_inp_shexp.weight", (1, n_embd), "required" if is_gated else "no"
         )
 
     def trace(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
@@ -152,8 +152,3 @@ def _halves_as_experts(tensor: QuantTensor) -> QuantTensor:
     """`(n, 2·n_ff, n_in)` as `(2·n, n_ff, n_in)`: the same bytes, an expert's gate before its up."""
     n, n_out, n_in = tensor.shape
     return replace(tensor, shape=(2 * n, n_out // 2, n_in))
-
-
-def _as_one_row(tensor: QuantTensor) -> QuantTensor:
-    """A vector `(n_in,)` as the matrix `(1, n_in)`."""
-    return replace(tensor, shape=(1, tensor.shape[-1]))

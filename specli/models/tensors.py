@@ -8,6 +8,7 @@ refuses, in one error, everything that is missing, misshapen or claimed by nobod
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, Literal, TypeVar, overload
 
 from specli.errors import FormatError
@@ -80,6 +81,8 @@ class Tensors:
     ) -> Matrix | None:
         """Claims a matrix `(n_out, n_in)` or a stack `(n_expert, n_out, n_in)`.
 
+        llama.cpp's tools drop leading axes of size 1 when they rewrite a file; the executor gets `shape` all the same.
+
         Args:
             name: Tensor name with suffix.
             shape: Torch order, as in the file.
@@ -89,7 +92,11 @@ class Tensors:
         Returns:
             The parameter; None when the need is "no", or "optional" and the file lacks it.
         """
-        return self._claim(name, shape, need, lambda executor, tensor: executor.weight(change(tensor)))
+
+        def take(executor: Executor, tensor: QuantTensor) -> Weight:
+            return executor.weight(change(replace(tensor, shape=shape)))
+
+        return self._claim(name, shape, need, take)
 
     @overload
     def vector(self, name: str, size: int) -> Vector: ...

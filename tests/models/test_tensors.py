@@ -8,6 +8,7 @@ import pytest
 from specli.errors import FormatError, IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantTensor, QuantType
+from specli.kernels.cpu.executor import CpuExecutor
 from specli.kernels.reference import ReferenceExecutor, ReferenceWeight
 from specli.models.tensors import Parameter, Tensors
 from tests.support.running import open_model
@@ -88,6 +89,18 @@ def test_optional_and_unwanted_claims_give_none(tmp_path: Path) -> None:
         tensors.vector("output_norm.weight", 64)
         with pytest.raises(FormatError, match=r"qwen2: output\.weight is not part of the architecture$"):
             tensors.check()
+
+
+@pytest.mark.parametrize("executor", [ReferenceExecutor, CpuExecutor])
+def test_a_matrix_of_one_row_may_be_stored_as_a_vector(
+    tmp_path: Path, executor: type[ReferenceExecutor] | type[CpuExecutor]
+) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", "llama")
+    with GGUFFile.open(path) as file:
+        tensors = Tensors(file)
+        row = tensors.matrix("output_norm.weight", (1, 64))
+        tensors.load(executor())
+    assert row.value.shape == (1, 64)
 
 
 def test_a_borrowed_parameter_has_its_value_at_once() -> None:
