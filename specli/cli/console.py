@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -52,9 +54,34 @@ def error_lines(error: Exception) -> list[str]:
     return [*lines, f"hint: {one_line(hint)}"] if hint else lines
 
 
+class NoticeHandler(logging.Handler):
+    """Turns what the packages below log into messages of a console, each said once.
+
+    Args:
+        console: Where they go.
+
+    Attributes:
+        is_muted: Nothing is passed on.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.is_muted = False
+        self._console = console
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Passes a record on; drafters that are built again and again repeat themselves."""
+        message = record.getMessage()
+        if self.is_muted or message in self._said:
+            return
+        self._said.add(message)
+        (self._console.warn if record.levelno >= logging.WARNING else self._console.info)(message)
+
+
 @dataclass
 class Console:
-    """The two streams of a command.
+    """The two streams of a command. While entered, it shows what `specli`'s loggers say.
 
     Attributes:
         out: Data.
@@ -71,14 +98,29 @@ class Console:
         self._is_colored = wants_color(self.config.colors, self.err)
         self._copy = open_log(self.config.file) if self.config.file else None
 
+        self._notices = NoticeHandler(self)
+
     def __enter__(self) -> Console:
+        logger = logging.getLogger("specli")
+        logger.addHandler(self._notices)
+        logger.setLevel(logging.INFO)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        logging.getLogger("specli").removeHandler(self._notices)
         if self._copy:
             self._copy.close()
+
+    @contextmanager
+    def without_notices(self) -> Iterator[None]:
+        """While entered, loggers are not heard: what is built is only tried."""
+        self._notices.is_muted = True
+        try:
+            yield
+        finally:
+            self._notices.is_muted = False
 
     @property
     def width(self) -> int:

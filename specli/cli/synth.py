@@ -67,7 +67,8 @@ def _measure(console: Console, settings: Settings, config: CommandConfig, interr
     ):
         console.info(engine.target_line())
         plan = study_plan(engine, config, on_progress, interrupt)
-        return synthesise(engine, setup, study_prompts(config), plan, sweeps=config.study.sweep)
+        with console.without_notices():
+            return synthesise(engine, setup, study_prompts(config), plan, sweeps=config.study.sweep)
 
 
 def _report(console: Console, config: CommandConfig, study: Synthesis) -> None:

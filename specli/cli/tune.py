@@ -30,7 +30,8 @@ def tune_drafters(console: Console, settings: Settings, config: CommandConfig, i
         for _, draft in drafts:
             engine.check(draft)
         plan = study_plan(engine, config, on_progress, interrupt)
-        tuning = tune(engine, plain, drafts, prompts, plan, seconds=config.study.tune_seconds)
+        with console.without_notices():
+            tuning = tune(engine, plain, drafts, prompts, plan, seconds=config.study.tune_seconds)
     if config.output.save:
         write_lines(config.output.save, [dump(tuning.to_dict())])
     if config.output.json:

@@ -1,6 +1,7 @@
 """Streams, levels, colours."""
 
 import io
+import logging
 import re
 from pathlib import Path
 
@@ -94,6 +95,22 @@ def test_messages_are_copied_plain_to_the_log_file(tmp_path: Path) -> None:
         it.warn("x")
     assert path.read_text() == "warn: x\n"
     assert text(it) == "\x1b[33mwarn: x\x1b[0m\n"
+
+
+def test_what_the_engine_logs_is_a_message_and_said_once() -> None:
+    log = logging.getLogger("specli.drafters.example")
+    with console(verbosity=2) as quiet:
+        log.info("i")
+        log.warning("careful: %d", 1)
+        with quiet.without_notices():
+            log.warning("of a trial")
+    with console() as it:
+        for _ in range(2):
+            log.info("i")
+            log.warning("careful: %d", 2)
+    log.warning("afterwards")
+    assert text(quiet) == "warn: careful: 1\n"
+    assert text(it) == "i\nwarn: careful: 2\n"
 
 
 def test_log_file_that_cannot_be_written(tmp_path: Path) -> None:
