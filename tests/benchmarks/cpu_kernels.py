@@ -18,7 +18,7 @@ from specli.kernels.ops import Buffer, Extent, Program
 from specli.kernels.threads import ThreadConfig
 from tests.support.native import tensor
 
-ROW_COUNTS = (1, 2, 4, 8, 16, 128)
+ROW_COUNTS = (1, 2, 3, 4, 5, 6, 8, 16, 128)
 
 
 def product(executor: CpuExecutor, type: QuantType, n_out: int, n_in: int) -> tuple[Program, int]:

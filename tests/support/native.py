@@ -16,7 +16,7 @@ from specli.kernels.reference import ReferenceExecutor
 from specli.kernels.threads import ThreadConfig
 from tests.support.blocks import random_rows
 
-ROW_COUNTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 33)
+ROW_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33)
 T = max(ROW_COUNTS)
 
 

@@ -320,7 +320,8 @@ UNROLL(8)
     for (int r = 0; r < R; r++) y[r] = total[r];
 }
 
-/* For 1, 2, 4 and 8 rows; where rows are not unrolled, one function takes their number. */
+/* For a group of one row [0] and n rows of a group of 8 [n]; where there is no function for n rows, the next larger one runs. Where rows
+ * are not unrolled, one function takes their number. */
 typedef void rows_function(const struct weight *weight, const uint8_t *strip, const uint8_t *image, int n, vf *y);
 
 #define QUANT_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
@@ -330,14 +331,16 @@ typedef void rows_function(const struct weight *weight, const uint8_t *strip, co
         (void)n;                                                                                                            \
     }
 #if UNROLLED
-#define ROWS_FUNCTIONS(T) ROWS_FUNCTION(T, 1, 1) ROWS_FUNCTION(T, 8, 2) ROWS_FUNCTION(T, 8, 4) ROWS_FUNCTION(T, 8, 8)
-#define ROWS_ENTRY(T) [T] = {rows_##T##_1, rows_##T##_2, rows_##T##_4, rows_##T##_8},
+#define ROWS_FUNCTIONS(T)                                                                       \
+    ROWS_FUNCTION(T, 1, 1) ROWS_FUNCTION(T, 8, 2) ROWS_FUNCTION(T, 8, 3) ROWS_FUNCTION(T, 8, 4) \
+    ROWS_FUNCTION(T, 8, 5) ROWS_FUNCTION(T, 8, 6) ROWS_FUNCTION(T, 8, 8)
+#define ROWS_ENTRY(T) [T] = {rows_##T##_1, rows_##T##_2, rows_##T##_2, rows_##T##_3, rows_##T##_4, rows_##T##_5, rows_##T##_6, rows_##T##_8, rows_##T##_8},
 #else
 #define ROWS_FUNCTIONS(T) ROWS_FUNCTION(T, 1, 1) ROWS_FUNCTION(T, 8, 8)
-#define ROWS_ENTRY(T) [T] = {rows_##T##_1, rows_##T##_8, rows_##T##_8, rows_##T##_8},
+#define ROWS_ENTRY(T) [T] = {rows_##T##_1, [1 ... IMAGE_GROUP] = rows_##T##_8},
 #endif
 QUANT_TYPES(ROWS_FUNCTIONS)
-static rows_function *const rows_functions[N_TYPES][4] = {QUANT_TYPES(ROWS_ENTRY)};
+static rows_function *const rows_functions[N_TYPES][IMAGE_GROUP + 1] = {QUANT_TYPES(ROWS_ENTRY)};
 
 /* ---- float activations ------------------------------------------------------------------------------------------------ */
 
@@ -432,7 +435,9 @@ typedef void float_function(const struct weight *weight, const uint8_t *strip, c
     static void exact_##R(const struct weight *weight, const uint8_t *strip, const float *const *x, vf *y) { \
         exact_rows(R, weight, strip, x, y);                                                                         \
     }
-#define FLOAT_FUNCTIONS(T) FLOAT_FUNCTION(T, 1) FLOAT_FUNCTION(T, 2) FLOAT_FUNCTION(T, 4) FLOAT_FUNCTION(T, 8)
+#define FLOAT_FUNCTIONS(T)                                                              \
+    FLOAT_FUNCTION(T, 1) FLOAT_FUNCTION(T, 2) FLOAT_FUNCTION(T, 3) FLOAT_FUNCTION(T, 4) \
+    FLOAT_FUNCTION(T, 5) FLOAT_FUNCTION(T, 6) FLOAT_FUNCTION(T, 8)
 FLOAT_FUNCTIONS(F32)
 FLOAT_FUNCTIONS(F16)
 FLOAT_FUNCTIONS(BF16)
@@ -440,20 +445,21 @@ EXACT_FUNCTION(1)
 EXACT_FUNCTION(2)
 EXACT_FUNCTION(4)
 EXACT_FUNCTION(8)
-#define FLOAT_ENTRY(T) [T] = {float_##T##_1, float_##T##_2, float_##T##_4, float_##T##_8},
-static float_function *const float_functions[N_TYPES][4] = {FLOAT_ENTRY(F32) FLOAT_ENTRY(F16) FLOAT_ENTRY(BF16)};
-static float_function *const exact_functions[4] = {exact_1, exact_2, exact_4, exact_8};
+#define FLOAT_ENTRY(T) \
+    [T] = {float_##T##_1, float_##T##_2, float_##T##_3, float_##T##_4, float_##T##_5, float_##T##_6, float_##T##_8, float_##T##_8},
+static float_function *const float_functions[N_TYPES][IMAGE_GROUP] = {FLOAT_ENTRY(F32) FLOAT_ENTRY(F16) FLOAT_ENTRY(BF16)};
+/* For debugging: few row counts. */
+static float_function *const exact_functions[IMAGE_GROUP] = {exact_1, exact_2, exact_4, exact_4, exact_8, exact_8, exact_8, exact_8};
 
 /* ---- operations -------------------------------------------------------------------------------------------------------- */
 
 /* y[0 … n-1] = n ≤ 8 rows times a strip. The rows are a group of an image (`single`: a group of one row), or x where there is no image
- * or the weights are floats; x has 8 pointers. Functions exist for 1, 2, 4 and 8 rows: the next larger one runs. */
+ * or the weights are floats; x has 8 pointers. */
 static void multiply_rows(const struct weight *weight, const uint8_t *strip, const uint8_t *image, const float *const *x, int n, int single, vf *y) {
-    static const uint8_t size[IMAGE_GROUP + 1] = {0, 0, 1, 2, 2, 3, 3, 3, 3};
     if (image && !is_float_type(weight->type)) {
-        rows_functions[weight->type][single ? 0 : size[n] ? size[n] : 1](weight, strip, image, n, y);
+        rows_functions[weight->type][single ? 0 : n](weight, strip, image, n, y);
     } else {
-        (is_float_type(weight->type) ? float_functions[weight->type] : exact_functions)[size[n]](weight, strip, x, y);
+        (is_float_type(weight->type) ? float_functions[weight->type] : exact_functions)[n - 1](weight, strip, x, y);
     }
 }
 
