@@ -1,4 +1,4 @@
-"""Result files: written whole or not at all, and known to be writable before the work starts."""
+"""Text files read whole; result files written whole or not at all, known to be writable before the work starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ import errno
 import os
 from pathlib import Path
 
-from specli.errors import ResourceError
+from specli.errors import FormatError, ResourceError
+
+
+def read_text(path: Path, what: str = "cannot be read", *, encoding: str = "utf-8") -> str:
+    """The text of a file.
+
+    Args:
+        path: Which.
+        what: What failed, for the error.
+        encoding: A form of UTF-8.
+
+    Raises:
+        FormatError: The file cannot be read, or is no such text.
+    """
+    try:
+        return path.read_text(encoding=encoding)
+    except OSError as error:
+        raise FormatError(f"{path}: {what}: {error.strerror}") from None
+    except ValueError as error:  # the encoding; a null byte in the path
+        raise FormatError(f"{path}: {what}: {error}") from None
 
 
 def write_file(path: Path, data: bytes, what: str = "cannot be written") -> None:

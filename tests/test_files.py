@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specli.errors import ResourceError
-from specli.files import check_writable, write_file
+from specli.errors import FormatError, ResourceError
+from specli.files import check_writable, read_text, write_file
 
 
 def test_existing_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -17,6 +17,18 @@ def test_existing_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> N
     assert path.read_bytes() == b"old"
     write_file(path, b"new")
     assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])
+
+
+def test_file_that_cannot_be_read_as_text_says_why_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("ä\n", encoding="utf-8-sig")
+    assert read_text(tmp_path / "text", encoding="utf-8-sig") == "ä\n"
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    for name, reason in (("none", "No such file or directory"), (".", "Is a directory"), ("bytes", "'utf-8' codec")):
+        with pytest.raises(FormatError) as caught:
+            read_text(tmp_path / name, "cannot be read as a poem")
+        assert str(caught.value).startswith(f"{tmp_path / name}: cannot be read as a poem: {reason}")
+    with pytest.raises(FormatError, match="embedded null byte"):
+        read_text(Path("a\0b"))
 
 
 def test_links_are_followed(tmp_path: Path) -> None:

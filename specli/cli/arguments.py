@@ -190,7 +190,8 @@ def read_config_file(command: str, path: Path) -> tuple[list[Assignment], list[s
     except FileNotFoundError:
         return [], []
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: cannot be read: {reason}") from None
     parser = configparser.ConfigParser(
         default_section="", interpolation=None, delimiters=("=",), comment_prefixes=(";", "#"),
         allow_no_value=True, strict=False,

@@ -50,7 +50,8 @@ def error_lines(error: Exception) -> list[str]:
     """An error and its hint, a line each. llama.cpp's texts begin with `error` themselves."""
     message = one_line(str(error))
     hint = error.hint if isinstance(error, SpecliError) else None
-    lines = [message if message.startswith("error") else f"error: {message}"]
+    is_marked = message.startswith(("error: ", "error while "))
+    lines = [message if is_marked else f"error: {message}"]
     return [*lines, f"hint: {one_line(hint)}"] if hint else lines
 
 

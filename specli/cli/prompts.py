@@ -10,6 +10,7 @@ from typing import Any
 from specli.cli.config import CommandConfig
 from specli.cli.prepare import prompt_text
 from specli.errors import FormatError, UsageError
+from specli.files import read_text
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,7 @@ def read_prompts(config: CommandConfig) -> list[Prompt]:
 
 def read_prompt_file(path: Path) -> list[Prompt]:
     """Prompts of a JSON Lines file: each line a string, or an object with `prompt`, optionally `id` and `category`."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may stand inside JSON strings
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: cannot be read: {error}") from None
+    lines = read_text(path, encoding="utf-8-sig").split("\n")  # other line ends may stand inside JSON strings
     prompts = [parse_prompt(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise FormatError(f"{path}: no prompts in it")

@@ -31,6 +31,7 @@ from specli.cli.study import (
     study_settings,
 )
 from specli.errors import FormatError, UsageError
+from specli.files import read_text
 
 if TYPE_CHECKING:
     from specli.engine.comparison import Comparison
@@ -130,10 +131,11 @@ def read_comparison(path: Path) -> Comparison:
     """
     from specli.engine.comparison import Comparison
 
+    what = "cannot be read as a comparison"
     try:
-        record: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: cannot be read as a comparison: {error}") from None
+        record: Any = json.loads(read_text(path, what))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: {what}: {error}") from None
     return Comparison.from_dict(record, path.stem)
 
 

@@ -24,6 +24,7 @@ from specli.engine.drafting import is_table
 from specli.engine.load import Run
 from specli.engine.loop import Engine
 from specli.errors import FormatError, IncompatibleError
+from specli.files import read_text
 
 SCHEMA = "specli.replay/1"
 BATCH = 64  # tokens of a prompt shown at once; every target has room for as many
@@ -193,10 +194,7 @@ def read_replay(path: Path) -> list[ReplayText]:
     Raises:
         FormatError: The file cannot be read, or a record lacks its tokens.
     """
-    try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: cannot be read: {error}") from None
+    content = read_text(path)
     if path.suffix not in (".json", ".jsonl"):
         if not content.strip():
             raise FormatError(f"{path}: no text in it")

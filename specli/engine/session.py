@@ -15,7 +15,7 @@ from typing import Any
 from specli.engine.config import RequestConfig
 from specli.engine.loop import Generation, TokenEvent
 from specli.errors import FormatError
-from specli.files import write_file
+from specli.files import read_text, write_file
 from specli.tokenizer import ChatTemplate, Tokenizer
 
 SCHEMA = "specli.chat/1"
@@ -89,10 +89,11 @@ class Session:
         Raises:
             FormatError: The file is not a saved conversation.
         """
+        what = "cannot be read as a conversation"
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path}: cannot be read as a conversation: {error}") from error
+            document = json.loads(read_text(path, what))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{path}: {what}: {error}") from None
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise FormatError(f"{path}: not a conversation saved by specli (schema {SCHEMA})")
         system: Any = document.get("system")

@@ -120,6 +120,9 @@ def test_save_and_load(talk: Talk, workdir: Path) -> None:
     assert talk("/load c.json\n/regen\n/load t.gguf\n") == "one \n"
     assert "Loaded 'c.json': 2 messages" in talk.err
     assert "error: t.gguf: cannot be read as a conversation" in talk.err
+    (workdir / "deep.json").write_text("[" * 100_000)
+    assert talk("/load deep.json\n") == ""
+    assert "error: deep.json: cannot be read as a conversation: " in talk.err
 
 
 def test_spec_changes_drafters_on_the_same_engine_and_keeps_the_messages(talk: Talk, opener: ScriptedOpener) -> None:

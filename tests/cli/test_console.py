@@ -9,7 +9,7 @@ import pytest
 
 from specli.cli.config import LogConfig
 from specli.cli.console import DEBUG, ERROR, Console, error_lines, paint, wants_color
-from specli.errors import ResourceError, UsageError
+from specli.errors import FormatError, ResourceError, UsageError
 
 
 class Terminal(io.StringIO):
@@ -81,6 +81,7 @@ def test_error_is_one_line_whatever_is_in_it() -> None:
     assert error_lines(error) == ["error: invalid argument: --a\\nb\\x1b[31m…", "hint: look\\there"]
     assert error_lines(UsageError("error while x")) == ["error while x"]
     assert error_lines(ValueError("no answer yet")) == ["error: no answer yet"]
+    assert error_lines(FormatError("error.gguf: no such file")) == ["error: error.gguf: no such file"]
 
 
 def test_paint_leaves_empty_text_alone() -> None:

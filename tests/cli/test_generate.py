@@ -118,7 +118,7 @@ def test_interrupt_keeps_text_statistics_and_files(
         ([], 2, "error: no prompt was given\nhint: use -p TEXT, -f FILE or --prompts FILE.jsonl\n"),
         (["-p", "a", "--prompts", "p"], 2, "error: --prompt and --prompts exclude each other\n"),
         (["--prompts", "missing"], 1,
-         "error: missing: cannot be read: [Errno 2] No such file or directory: 'missing'\n"),
+         "error: missing: cannot be read: No such file or directory\n"),
         (["--prompts", "bad.jsonl"], 1,
          "error: bad.jsonl: line 2: expected a string or an object with a string prompt\n"),
         (["--prompts", "t.gguf"], 1, "error: t.gguf: no prompts in it\n"),
