@@ -18,7 +18,7 @@ from typing import Literal
 
 from specli.cli.help import words_text
 from specli.cli.options import OPTIONS, options_of, spellings_of
-from specli.cli.options.kinds import FALSEY, parse_boolean
+from specli.cli.options.kinds import parse_boolean
 from specli.cli.options.option import Option
 from specli.errors import UsageError
 
@@ -116,7 +116,7 @@ def read_command_line(command: str, arguments: Sequence[str], *, max_operands: i
             option = known[name]
             origin = Origin("flag", name)
             if option.kind.takes_value and value is None:
-                if not rest or split_spelling(rest[0])[0] in known:
+                if not rest or (following := split_spelling(rest[0])[0]) in known or following in HELP:
                     raise origin.error("expected value for argument", option)
                 value = rest.pop(0)
             elif not option.kind.takes_value and value is not None:
@@ -217,8 +217,11 @@ def read_config_file(command: str, path: Path) -> tuple[list[Assignment], list[s
                 if name not in everywhere:
                     warnings.append(f"{path}: unknown key {key}")
             elif name in negative:
-                is_on = (value or "1") not in FALSEY
-                assignments.append(Assignment(option, None, not is_on, origin))
+                try:
+                    is_on = not parse_boolean(value or "1")
+                except ValueError as error:
+                    raise origin.error(str(error), option) from None
+                assignments.append(Assignment(option, None, is_on, origin))
             elif option.kind.takes_value and not value:
                 raise origin.error("expected value for argument", option)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from specli.engine.config import SamplingConfig
 from specli.engine.dry import Dry, find_breakers
@@ -179,6 +179,10 @@ def check_sampling(config: SamplingConfig, n_vocab: int) -> None:
         raise UsageError("penalty_freq must be finite")
     if not math.isfinite(config.presence_penalty):
         raise UsageError("penalty_present must be finite")
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if isinstance(value, float) and math.isnan(value):
+            raise UsageError(f"{item.name} is not a number")
     if config.mirostat not in (0, 1, 2):
         raise UsageError(f"mirostat must be 0, 1 or 2, got {config.mirostat}")
     for name in config.samplers:

@@ -256,6 +256,15 @@ ERRORS = [
     ("--temp 1_0", 'stof: "1_0" is not a number'),
     ("--repeat-last-n -5", "error: invalid repeat-last-n = -5"),
     ("--repeat-penalty 0", "error: repeat-penalty must be finite and greater than 0"),
+    *(
+        (f"--{name} nan", "invalid value")
+        for name in (
+            "temp", "top-p", "min-p", "top-nsigma", "typical", "xtc-probability", "xtc-threshold", "dry-multiplier",
+            "dry-base", "adaptive-target", "adaptive-decay", "dynatemp-range", "dynatemp-exp", "mirostat-lr",
+            "mirostat-ent", "spec-draft-p-min",
+        )
+    ),
+    *((f"--{name} inf", "invalid value") for name in ("dry-multiplier", "dry-base", "dynatemp-range", "mirostat-ent")),
     ("--repeat-penalty nan", "error: repeat-penalty must be finite and greater than 0"),
     ("--presence-penalty inf", "error: presence-penalty must be finite"),
     ("--samplers top_k;foo", "unable to match sampler by name 'foo'"),

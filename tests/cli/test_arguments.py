@@ -115,6 +115,11 @@ def test_loading_a_draft_model_without_one_warns() -> None:
             "--temp N: temperature; 0 = greedy",
         ),
         (
+            ["--temp", "--help"],
+            'error while handling argument "--temp": expected value for argument',
+            "--temp N: temperature; 0 = greedy",
+        ),
+        (
             ["--ignore-eos=1"],
             'error while handling argument "--ignore-eos": takes no value',
             "--ignore-eos: never end at an end token",

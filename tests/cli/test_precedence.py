@@ -93,6 +93,7 @@ def test_unknown_key_of_a_config_file_warns(home: dict[str, str]) -> None:
     [
         ("top-k = x\n", 'error while handling setting "{path}: top-k": stoi: "x" is not an integer'),
         ("top-k\n", 'error while handling setting "{path}: top-k": expected value for argument'),
+        ("no-escape = maybe\n", 'error while handling setting "{path}: no-escape": invalid boolean value'),
         ("ignore-eos = maybe\n", 'error while handling setting "{path}: ignore-eos": invalid boolean value'),
         ("numa = isolate\n", 'error while handling setting "{path}: numa": not available in specli: '
          "memory is placed by the system; start specli with numactl"),

@@ -230,6 +230,8 @@ def test_logits_that_are_not_numbers_are_an_error(temperature: float) -> None:
         ({"frequency_penalty": math.inf}, "penalty_freq must be finite"),
         ({"presence_penalty": math.nan}, "penalty_present must be finite"),
         ({"mirostat": 3}, "mirostat must be 0, 1 or 2, got 3"),
+        ({"top_p": math.nan}, "top_p is not a number"),
+        ({"temperature": math.nan}, "temperature is not a number"),
         ({"samplers": ("top_q",)}, "sampler 'top_q' is not known"),
         ({"logit_bias": ((600, 1.0),)}, "logit bias for token 600, but the vocabulary has 600 tokens"),
         ({"logit_bias": ((1, math.inf),)}, "logit bias of token 1 must be finite or -inf, got inf"),

@@ -111,15 +111,12 @@ def number(
     low: float = -math.inf, high: float = math.inf, error: str = "invalid value", *,
     above: float = -math.inf, finite: bool = False, metavar: str = "N",
 ) -> Kind:  # fmt: skip
-    """A float within `low` … `high` and greater than `above`; NaN is an error whenever there is a bound."""
-    is_bounded = finite or (low, high, above) != (-math.inf, math.inf, -math.inf)
+    """A float within `low` … `high` and greater than `above`; never NaN, which compares with nothing."""
 
     def parse(text: str) -> float:
         value = read_float(text)
-        is_inside = (
-            low <= value <= high and (above == -math.inf or value > above) and not (finite and math.isinf(value))
-        )
-        if is_bounded and not is_inside:
+        is_inside = low <= value <= high and (above == -math.inf or value > above)
+        if not is_inside or (finite and math.isinf(value)):
             raise ValueError(error.format(text))
         return value
 

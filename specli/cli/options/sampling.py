@@ -1,5 +1,6 @@
 """Options of the target's sampler."""
 
+from dataclasses import replace
 from functools import partial
 
 from specli.cli.options.kinds import (
@@ -8,16 +9,17 @@ from specli.cli.options.kinds import (
     SAMPLER_SEQUENCE,
     SAMPLERS,
     SEED,
-    Kind,
     file_text,
     integer,
     number,
-    read_float,
     text,
 )
 from specli.cli.options.option import Option
 
 sampling = partial(Option, panel="Sampling")
+
+NUMBER = number()
+FINITE = number(finite=True)
 
 OPTIONS = (
     sampling(
@@ -26,7 +28,7 @@ OPTIONS = (
     ),
     sampling(
         ("--temp", "--temperature"), "temperature; 0 = greedy",
-        field="request.sampling.temperature", kind=Kind("N", lambda value: max(0.0, read_float(value))),
+        field="request.sampling.temperature", kind=replace(NUMBER, parse=lambda text: max(0.0, NUMBER.parse(text))),
         env="LLAMA_ARG_TEMPERATURE",
     ),
     sampling(
@@ -35,27 +37,27 @@ OPTIONS = (
     ),
     sampling(
         ("--top-p",), "keep the most probable tokens that add up to p; 1 = off",
-        field="request.sampling.top_p", kind=number(), env="LLAMA_ARG_TOP_P",
+        field="request.sampling.top_p", kind=NUMBER, env="LLAMA_ARG_TOP_P",
     ),
     sampling(
         ("--min-p",), "drop tokens less probable than this share of the best one's; 0 = off",
-        field="request.sampling.min_p", kind=number(), env="LLAMA_ARG_MIN_P",
+        field="request.sampling.min_p", kind=NUMBER, env="LLAMA_ARG_MIN_P",
     ),
     sampling(
         ("--top-nsigma", "--top-n-sigma"), "keep logits within n standard deviations of the best; -1 = off",
-        field="request.sampling.top_n_sigma", kind=number(),
+        field="request.sampling.top_n_sigma", kind=NUMBER,
     ),
     sampling(
         ("--typical", "--typical-p"), "locally typical sampling; 1 = off",
-        field="request.sampling.typical_p", kind=number(),
+        field="request.sampling.typical_p", kind=NUMBER,
     ),
     sampling(
         ("--xtc-probability",), "chance that XTC removes the top tokens; 0 = off",
-        field="request.sampling.xtc_probability", kind=number(),
+        field="request.sampling.xtc_probability", kind=NUMBER,
     ),
     sampling(
         ("--xtc-threshold",), "least probability of a token XTC may remove; above 0.5 = off",
-        field="request.sampling.xtc_threshold", kind=number(),
+        field="request.sampling.xtc_threshold", kind=NUMBER,
     ),
     sampling(
         ("--samplers",), "samplers in order, separated by `;`",
@@ -87,11 +89,11 @@ OPTIONS = (
     ),
     sampling(
         ("--dry-multiplier",), "strength of the DRY penalty on repeated sequences; 0 = off",
-        field="request.sampling.dry_multiplier", kind=number(),
+        field="request.sampling.dry_multiplier", kind=FINITE,
     ),
     sampling(
         ("--dry-base",), "base of the DRY penalty, at least 1",
-        field="request.sampling.dry_base", kind=number(1),
+        field="request.sampling.dry_base", kind=number(1, finite=True),
     ),
     sampling(
         ("--dry-allowed-length",), "longest repetition DRY leaves unpunished",
@@ -107,19 +109,19 @@ OPTIONS = (
     ),
     sampling(
         ("--adaptive-target",), "adaptive-p: probability to aim at; negative = off",
-        field="request.sampling.adaptive_target", kind=number(),
+        field="request.sampling.adaptive_target", kind=NUMBER,
     ),
     sampling(
         ("--adaptive-decay",), "adaptive-p: how slowly the aim moves",
-        field="request.sampling.adaptive_decay", kind=number(),
+        field="request.sampling.adaptive_decay", kind=FINITE,
     ),
     sampling(
         ("--dynatemp-range",), "dynamic temperature: distance from --temp; 0 = off",
-        field="request.sampling.dynatemp_range", kind=number(),
+        field="request.sampling.dynatemp_range", kind=FINITE,
     ),
     sampling(
         ("--dynatemp-exp",), "dynamic temperature: exponent",
-        field="request.sampling.dynatemp_exponent", kind=number(),
+        field="request.sampling.dynatemp_exponent", kind=FINITE,
     ),
     sampling(
         ("--mirostat",), "Mirostat version; 0 = off",
@@ -127,11 +129,11 @@ OPTIONS = (
     ),
     sampling(
         ("--mirostat-lr",), "Mirostat learning rate",
-        field="request.sampling.mirostat_lr", kind=number(),
+        field="request.sampling.mirostat_lr", kind=FINITE,
     ),
     sampling(
         ("--mirostat-ent",), "Mirostat target entropy",
-        field="request.sampling.mirostat_ent", kind=number(),
+        field="request.sampling.mirostat_ent", kind=FINITE,
     ),
     sampling(
         ("-l", "--logit-bias"), "add a bias to a token's logit, for example 15043+1; may be repeated",
