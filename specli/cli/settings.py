@@ -106,7 +106,7 @@ class Settings:
         config = self.config()
         shown: dict[str, dict[str, Any]] = {}
         for option in options_of(self.command):
-            if option.field and option.is_listed and set(option.types) & set(types):
+            if option.field and option.is_listed and not option.idle and set(option.types) & set(types):
                 value = plain(read_field(config, option.field))
                 if value is not None:
                     origin = self.origin(option.field).source
@@ -151,6 +151,7 @@ def resolve(command: str, line: CommandLine, environ: Mapping[str, str], *, read
     settings.warnings += repeated(line.assignments)
     settings.warnings += replaced(line.assignments)
     _apply_all(settings, line.assignments)
+    settings.warnings += lonely(settings, options_of(command))
     settings.warnings += ineffective(settings, options_of(command))
     return settings
 
@@ -196,6 +197,21 @@ def replaced(arguments: Iterable[Assignment]) -> list[str]:
     return warnings
 
 
+def lonely(settings: Settings, options: Sequence[Option]) -> list[str]:
+    """Warnings about options that nothing reads, or nothing unless another is given, too."""
+    warnings = []
+    for option in options:
+        setting = settings.values.get(option.field or "")
+        if setting is None or setting.origin.name not in option.spellings:
+            continue
+        if option.idle:
+            warnings.append(f"{setting.origin.name} has no effect: {option.idle}")
+        elif option.needs and setting.value and not settings.values.keys() & set(option.needs):
+            others = dict.fromkeys(other.name for other in options if other.field in option.needs and other.is_listed)
+            warnings.append(f"{setting.origin.name} has no effect without {' or '.join(others)}")
+    return warnings
+
+
 def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:
     """Warnings about drafter options that none of the chosen types reads, and about loading a draft model without one.
 
@@ -212,7 +228,7 @@ def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:
         setting = settings.values.get(option.field or "")
         if setting is None or setting.origin.name not in option.spellings:
             continue
-        if option.types and not set(option.types) & set(types):
+        if option.types and not option.idle and not set(option.types) & set(types):
             warnings.append(f"{setting.origin.name} has no effect: it is read by {' '.join(option.types)}")
         elif not may_load and (option.field or "").startswith("draft."):
             warnings.append(f"{setting.origin.name} has no effect: there is no draft model of its own (-md)")

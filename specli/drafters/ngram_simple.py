@@ -9,11 +9,14 @@ draft 4 5 6 7.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import NgramMapConfig
 from specli.drafters.ngram import NgramDrafter
+
+log = logging.getLogger(__name__)
 
 
 class NgramSimple(NgramDrafter):
@@ -26,6 +29,8 @@ class NgramSimple(NgramDrafter):
         self.max_draft = config.size_m
         self._n = config.size_n
         self._forget()
+        if self.max_draft < self._n:
+            log.warning("ngram-simple: never drafts, size-m %d is less than size-n %d", self.max_draft, self._n)
 
     def _forget(self) -> None:
         self._latest: dict[tuple[int, ...], int] = {}

@@ -99,6 +99,29 @@ def test_loading_a_draft_model_without_one_warns() -> None:
         assert settle(*model, "-cmoed", "-ctkd", "q8_0").warnings == []
 
 
+def test_option_that_another_one_must_go_with_draws_a_warning() -> None:
+    warnings = settle("--logprobs", "3", "--prompt-logprobs", "--trace").warnings
+    assert [line.partition(" ")[0] for line in warnings] == ["--trace", "--logprobs", "--prompt-logprobs"]
+    assert {line.partition(" ")[2] for line in warnings} == {"has no effect without --json or --stats-json"}
+    for record in (["--json"], ["--stats-json", "r.json"]):
+        assert settle("--logprobs", "3", "--trace", *record).warnings == []
+    assert settle("--logprobs", "0").warnings == []
+    assert settle("--trace", command="chat").warnings == ["--trace has no effect without --stats-json"]
+    assert settle("--tune-seconds", "9", command="stats").warnings == ["--tune-seconds has no effect without --tune"]
+    draft = ["-md", "d.gguf", "--spec-draft-survival"]
+    assert settle(*draft).warnings == ["--spec-draft-survival has no effect without --spec-draft-p-min"]
+    assert settle(*draft, "--spec-draft-p-min", "0.5").warnings == []
+
+
+def test_hits_are_counted_by_one_type_only() -> None:
+    for name in ("ngram-simple", "ngram-map-k"):
+        option = f"--spec-{name}-min-hits"
+        expected = [f"{option} has no effect: only ngram-map-k4v counts hits"]
+        assert settle("--spec-type", name, option, "2").warnings == expected
+        assert settle("--spec-type", "ngram-mod", option, "2").warnings == expected
+    assert settle("--spec-type", "ngram-map-k4v", "--spec-ngram-map-k4v-min-hits", "2").warnings == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [

@@ -326,6 +326,13 @@ def test_prompt_of_equal_tokens(name: str) -> None:
 # --- ngram-mod's pool ----------------------------------------------------------------------------------------------
 
 
+def test_ngram_simple_says_that_its_sizes_rule_out_any_draft(caplog: pytest.LogCaptureFixture) -> None:
+    NgramSimple(NgramMapConfig(size_n=4, size_m=4))
+    assert caplog.messages == []
+    NgramSimple(NgramMapConfig(size_n=5, size_m=4))
+    assert caplog.messages == ["ngram-simple: never drafts, size-m 4 is less than size-n 5"]
+
+
 def test_ngram_mod_warns_of_a_short_match(caplog: pytest.LogCaptureFixture) -> None:
     NgramMod(NgramModConfig(n_match=4))
     assert caplog.messages == ["ngram-mod: n-match 4 is small, drafts may be poor (below 16)"]

@@ -21,12 +21,14 @@ def map_options(name: str) -> tuple[Option, ...]:
     """The three sizes of ngram-simple, ngram-map-k or ngram-map-k4v."""
     prefix, field = f"--spec-{name}", f"speculation.{name.replace('-', '_')}"
     row = partial(ngram, types=(name,))
+    counts_hits = name == "ngram-map-k4v"
     return (
         row((f"{prefix}-size-n",), f"{name}: tokens looked up", field=f"{field}.size_n", kind=NGRAM_N),
         row((f"{prefix}-size-m",), f"{name}: tokens proposed after a match", field=f"{field}.size_m", kind=NGRAM_M),
         row(
-            (f"{prefix}-min-hits",), f"{name}: matches seen before a draft is made",
-            field=f"{field}.min_hits", kind=MIN_HITS,
+            (f"{prefix}-min-hits",),
+            f"{name}: {'matches seen before a draft is made' if counts_hits else 'no effect, as in llama.cpp'}",
+            field=f"{field}.min_hits", kind=MIN_HITS, idle=None if counts_hits else "only ngram-map-k4v counts hits",
         ),
     )  # fmt: skip
 
@@ -61,6 +63,7 @@ OPTIONS = (
         ("--spec-draft-survival",),
         "draft-dspark: the threshold bounds the chance that the draft stands up to a token, not that of the token",
         negative=("--no-spec-draft-survival",), field="speculation.draft.survival", types=("draft-dspark",),
+        needs=("speculation.draft.p_min",),
     ),
     drafting(
         ("--spec-draft-p-split", "--draft-p-split"), "split probability of tree drafting",

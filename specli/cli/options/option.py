@@ -26,6 +26,8 @@ class Option:
         commands: Commands that have it.
         const: Value a flag sets.
         types: Drafter types that read it; () = any. Setting it for other types draws a warning.
+        needs: Fields of which one has to be set for it to have an effect; () = none.
+        idle: Why it has no effect at all, although it can be set; setting it draws a warning.
         implies: Options set along with it, as (spelling, value).
         excludes: Field that goes back to its default when this option is set (last one wins).
         refused: Why it cannot be used here.
@@ -46,6 +48,8 @@ class Option:
     commands: tuple[str, ...] = RUN
     const: Any = True
     types: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    idle: str | None = None
     implies: tuple[tuple[str, str], ...] = ()
     excludes: str | None = None
     refused: str | None = None

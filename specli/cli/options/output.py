@@ -10,6 +10,9 @@ study = partial(Option, panel="Study", commands=("stats", "synth"))
 stats = partial(Option, panel="Study", commands=("stats",))
 log = partial(Option, panel="Messages", commands=(*RUN, "check", "convert"))
 
+RECORDS = ("output.json", "output.stats_json")
+"""Where the JSON object of a run goes."""
+
 OPTIONS = (
     output(
         ("--json",), "one JSON object per prompt on stdout (schema specli.run/1)",
@@ -21,15 +24,15 @@ OPTIONS = (
     ),
     output(
         ("--trace",), "record every round in the JSON object",
-        field="request.trace", commands=("generate", "chat"),
+        field="request.trace", commands=("generate", "chat"), needs=RECORDS,
     ),
     output(
         ("--logprobs",), "report log-probabilities of the N best tokens per generated token",
-        field="request.logprobs", kind=integer(0), commands=("generate",),
+        field="request.logprobs", kind=integer(0), commands=("generate",), needs=RECORDS,
     ),
     output(
         ("--prompt-logprobs",), "report log-probabilities of the prompt's tokens",
-        field="request.prompt_logprobs", commands=("generate",),
+        field="request.prompt_logprobs", commands=("generate",), needs=RECORDS,
     ),
     output(
         ("--verify-lossless",), "generate again without drafters and compare; exit status 1 if any token differs",
@@ -53,7 +56,7 @@ OPTIONS = (
     ),
     output(
         ("--perf",), "statistics lines at the end",
-        negative=("--no-perf",), field="output.perf", env="LLAMA_ARG_PERF",
+        negative=("--no-perf",), field="output.perf", env="LLAMA_ARG_PERF", commands=("generate",),
     ),
     output(
         ("--version",), "print the version",
@@ -94,7 +97,7 @@ OPTIONS = (
     ),
     stats(
         ("--tune-seconds",), "time the search may take",
-        field="study.tune_seconds", kind=number(above=0, finite=True, metavar="S"),
+        field="study.tune_seconds", kind=number(above=0, finite=True, metavar="S"), needs=("study.tune",),
     ),
     study(
         ("--sweep",), "measure a range of draft lengths and of mean accepted lengths",
