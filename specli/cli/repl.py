@@ -14,10 +14,10 @@ from specli.cli.config import CommandConfig
 from specli.cli.console import ERROR, Console, error_lines
 from specli.cli.options import spellings_of
 from specli.cli.prepare import request_config, run_config
-from specli.cli.settings import Settings
+from specli.cli.settings import Settings, idle_options
 from specli.cli.show import show_start
 from specli.cli.thoughts import split_thoughts
-from specli.errors import FormatError, SpecliError
+from specli.errors import FormatError, SpecliError, UsageError
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_GLOB = 100
 THINKING_TAGS = ("<think>", "<think>\n")
+READ_AT_START = ("prompt.text", "chat.simple_io", "output.show", "output.stats_json", "log.")
+"""Beginnings of the fields that `/set` has no say in."""
 
 
 class Conversation:
@@ -108,7 +110,7 @@ class Conversation:
             f"Generation: {timings['predicted_per_second'] or 0:.1f} t/s ]"
         )
 
-    def change(self, arguments: list[str], *, replaces: str | None = None) -> None:
+    def change(self, arguments: list[str], *, replaces: str | None = None) -> bool:
         """Applies options as if they had been on the command line.
 
         Other drafters are built on the target as it is loaded; for anything else about models a new engine is opened.
@@ -117,16 +119,24 @@ class Conversation:
             arguments: Options with their values.
             replaces: Field that starts anew.
 
+        Returns:
+            Whether models or drafters are others now.
+
         Raises:
-            SpecliError: An option is wrong, or the engine cannot be made; nothing changes then.
+            SpecliError: An option is wrong or comes too late, or the engine cannot be made; nothing changes then.
         """
         line = read_command_line("chat", arguments)
+        if line.wants_help:
+            raise UsageError("there is no option to set", hint="specli chat --help lists them")
         values = {path: setting for path, setting in self.settings.values.items() if path != replaces}
         settings = replace(self.settings, values=values)
         for assignment in line.assignments:
+            if (assignment.option.field or "").startswith(READ_AT_START):
+                raise UsageError(f"{assignment.origin.name} cannot be set during a chat: it is read at the start")
             settings.apply(assignment)
         config = settings.config()
         setup = run_config(settings, config)
+        is_other = setup != self._setup
         if replace(setup, speculation=self._setup.speculation, draft=self._setup.draft) != self._setup:
             self._reopen(setup)
         elif setup != self._setup:
@@ -134,6 +144,11 @@ class Conversation:
             self._setup = setup
         self.settings = settings
         self.session.variables = template_variables(config)
+        if any(assignment.option.field == "chat.system" for assignment in line.assignments):
+            self.session.system = config.chat.system
+        for warning in idle_options(settings, [assignment.origin.name for assignment in line.assignments]):
+            self.console.warn(warning)
+        return is_other
 
     def _reopen(self, setup: RunConfig) -> None:
         """Replaces the engine; messages stay, and the next answer evaluates them again."""
@@ -278,7 +293,8 @@ def set_option(conversation: Conversation, argument: str) -> Answer:
         name = next(
             (spelled for spelled in (f"--{name}", f"-{name}") if split_spelling(spelled)[0] in known), f"--{name}"
         )
-    conversation.change([name, *rest])
+    if conversation.change([name, *rest]):
+        show_start(conversation.run, conversation.settings, conversation.console)
     return Answer()
 
 

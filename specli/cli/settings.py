@@ -151,8 +151,7 @@ def resolve(command: str, line: CommandLine, environ: Mapping[str, str], *, read
     settings.warnings += repeated(line.assignments)
     settings.warnings += replaced(line.assignments)
     _apply_all(settings, line.assignments)
-    settings.warnings += lonely(settings, options_of(command))
-    settings.warnings += ineffective(settings, options_of(command))
+    settings.warnings += idle_options(settings)
     return settings
 
 
@@ -197,13 +196,29 @@ def replaced(arguments: Iterable[Assignment]) -> list[str]:
     return warnings
 
 
-def lonely(settings: Settings, options: Sequence[Option]) -> list[str]:
-    """Warnings about options that nothing reads, or nothing unless another is given, too."""
+def idle_options(settings: Settings, spellings: Collection[str] | None = None) -> list[str]:
+    """Warnings about options that were given and have no effect.
+
+    Args:
+        settings: All that was set.
+        spellings: Only options given so; None = all.
+    """
+    options = options_of(settings.command)
+    given = [
+        option
+        for option in options
+        if (setting := settings.values.get(option.field or "")) is not None
+        and setting.origin.name in option.spellings
+        and (spellings is None or setting.origin.name in spellings)
+    ]
+    return [*lonely(settings, given, options), *ineffective(settings, given)]
+
+
+def lonely(settings: Settings, given: Iterable[Option], options: Sequence[Option]) -> list[str]:
+    """Warnings about options that nothing reads, or nothing unless another one of `options` is given, too."""
     warnings = []
-    for option in options:
-        setting = settings.values.get(option.field or "")
-        if setting is None or setting.origin.name not in option.spellings:
-            continue
+    for option in given:
+        setting = settings.values[option.field or ""]
         if option.idle:
             warnings.append(f"{setting.origin.name} has no effect: {option.idle}")
         elif option.needs and setting.value and not settings.values.keys() & set(option.needs):
@@ -212,7 +227,7 @@ def lonely(settings: Settings, options: Sequence[Option]) -> list[str]:
     return warnings
 
 
-def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:
+def ineffective(settings: Settings, given: Iterable[Option]) -> list[str]:
     """Warnings about drafter options that none of the chosen types reads, and about loading a draft model without one.
 
     Nothing when the type is inferred. A repository may have a draft file beside the target.
@@ -224,10 +239,8 @@ def ineffective(settings: Settings, options: Iterable[Option]) -> list[str]:
         return []
     may_load = has_draft_file or ("source.hf_repo" in settings.values and bool(types))
     warnings = []
-    for option in options:
-        setting = settings.values.get(option.field or "")
-        if setting is None or setting.origin.name not in option.spellings:
-            continue
+    for option in given:
+        setting = settings.values[option.field or ""]
         if option.types and not option.idle and not set(option.types) & set(types):
             warnings.append(f"{setting.origin.name} has no effect: it is read by {' '.join(option.types)}")
         elif not may_load and (option.field or "").startswith("draft."):

@@ -142,6 +142,29 @@ def test_set_changes_the_request_without_loading_again(talk: Talk, opener: Scrip
     assert "error: invalid argument: --frob" in talk.err
 
 
+def test_set_of_another_model_or_draft_setting_says_what_runs_then(talk: Talk, opener: ScriptedOpener) -> None:
+    talk("/set spec-ngram-mod-n-max 9\n/set c 512\n/set temp 0\n", "--spec-type", "ngram-mod")
+    assert (len(opener.configs), len(opener.changes)) == (2, 1)
+    assert talk.err.count("drafting: ngram-mod") == 3
+
+
+def test_set_changes_the_system_prompt(talk: Talk) -> None:
+    talk("/set system-prompt 'be a cat'\none\n/set temp 0.2\n/save c.json\n", "-sys", "be brief")
+    assert json.loads(Path("c.json").read_text())["system"] == "be a cat"
+
+
+@pytest.mark.parametrize("option", ["-v", "prompt x", "stats-json x", "simple-io", "version", "log-file x"])
+def test_set_refuses_what_is_read_at_the_start(talk: Talk, option: str) -> None:
+    assert talk(f"/set {option}\none\n") == "one \n"
+    assert " cannot be set during a chat: it is read at the start" in talk.err
+
+
+def test_set_warns_of_options_without_effect_and_has_no_help_of_its_own(talk: Talk) -> None:
+    talk("/set spec-ngram-mod-n-max 9\n/set temp 0.5\n/set --help\n")
+    assert talk.err.count("warn: --spec-ngram-mod-n-max has no effect: it is read by ngram-mod") == 1
+    assert "error: there is no option to set\nhint: specli chat --help lists them" in talk.err
+
+
 def test_statistics_command(talk: Talk) -> None:
     talk("/stats\none\n/stats\n")
     assert "error: no answer yet" in talk.err
