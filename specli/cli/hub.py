@@ -85,6 +85,12 @@ def has_tag(name: str, tag: str) -> bool:
     )
 
 
+def tag_of(name: str) -> str:
+    """The quant tag at the end of a model's name: `Q4_K_M` for `T-q4_k_m.gguf`, nothing for `T.gguf`."""
+    found = re.search(r"[-.]([A-Za-z0-9_]+)$", SHARD.sub("", name).removesuffix(".gguf"))
+    return found[1].upper() if found else ""
+
+
 def choose_model(files: Sequence[str], repo: str, tag: str | None) -> str:
     """The file that stands for a repository and tag.
 
@@ -257,6 +263,16 @@ class Hub:
             check_sum(partial, facts.etag, f"{repository.name}/{name}")
             partial.replace(blob)
         return blob
+
+    def cached_models(self) -> list[str]:
+        """`user/model:TAG` of every whole model in the cache whose name has a tag, sorted."""
+        found = set()
+        for folder in self.root.glob("models--*--*"):
+            name = folder.name.removeprefix("models--").replace("--", "/", 1)
+            repository = self._cached(name)
+            files = filter(is_model, repository.files if repository else ())
+            found |= {f"{name}:{tag}" for file in files if (tag := tag_of(file))}
+        return sorted(found)
 
     def _listed(self, name: str) -> Repository:
         from huggingface_hub import HfApi

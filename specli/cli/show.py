@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specli._version import __version__
+from specli.cli.config import SourceConfig
 from specli.cli.console import TRACE, Console
 from specli.cli.invocation import Invocation
 from specli.cli.settings import Settings
@@ -28,7 +29,7 @@ def show_instead(invocation: Invocation) -> bool:
         elif what == "models":
             console.write(model_list())
         else:
-            console.write(cache_list())
+            console.write(cache_list(invocation.config.source))
     return True
 
 
@@ -84,22 +85,11 @@ def model_list() -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def cache_list() -> str:
-    """GGUF repositories in the Hugging Face cache, numbered, as llama.cpp lists them."""
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
+def cache_list(source: SourceConfig) -> str:
+    """Models in the download cache, numbered, as llama.cpp lists them and as `-hf` names them."""
+    from specli.cli.hub import Hub
 
-    try:
-        repos = scan_cache_dir().repos
-    except CacheNotFound:
-        repos = frozenset()
-    names = sorted(
-        f"{repo.repo_id}/{file.file_name}"
-        for repo in repos
-        for revision in repo.revisions
-        for file in revision.files
-        if file.file_name.endswith(".gguf")
-    )
+    names = Hub.of(source).cached_models()
     lines = [f"number of models in cache: {len(names)}"]
     lines += [f"{number:4d}. {name}" for number, name in enumerate(names, 1)]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from specli.cli import main
 from specli.cli.config import SourceConfig
 from specli.cli.hub import (
     bit_width,
@@ -67,6 +68,21 @@ def test_quant_tag_chooses_the_file(hub: FakeHub, repo: str, file: str) -> None:
     assert path.as_posix().endswith(f"hf/hub/models--user--model/snapshots/{COMMIT}/{file}")
     assert path.read_bytes() == hub.repos["user/model"][file]
     assert path.is_symlink()
+
+
+def test_cached_models_are_listed_as_hf_names_them(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    for repo in ("user/model", "user/model:q2_k", "user/model:BF16"):
+        resolve_target(source(hf_repo=repo))
+    resolve_draft(source(), ("draft-eagle3",))
+    assert main(["generate", "--cache-list"]) == 0
+    tags = ("BF16", "Q2_K", "Q4_K_M")
+    lines = [f"   {number}. user/model:{tag}" for number, tag in enumerate(tags, 1)]
+    assert capsys.readouterr().out.splitlines() == ["number of models in cache: 3", *lines]
+
+
+def test_cache_list_of_an_empty_cache(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "-cl"]) == 0
+    assert capsys.readouterr().out == "number of models in cache: 0\n"
 
 
 def test_all_parts_of_a_split_model_are_fetched(hub: FakeHub) -> None:
