@@ -278,6 +278,8 @@ complete -c specli -n '__fish_seen_subcommand_from chat' -l log-file -r -F -d 'c
 complete -c specli -n '__fish_seen_subcommand_from chat' -l log-prefix -l no-log-prefix -d 'put time and level before messages'
 complete -c specli -n '__fish_seen_subcommand_from chat' -l log-timestamps -l no-log-timestamps -d 'put the time into the prefix'
 complete -c specli -n '__fish_seen_subcommand_from chat' -l log-colors -x -a 'on off auto' -d 'colour messages'
+complete -c specli -n '__fish_seen_subcommand_from stats; and not __fish_seen_subcommand_from show' -a show -d 'show saved comparisons'
+complete -c specli -n '__fish_seen_subcommand_from show' -F
 complete -c specli -n '__fish_seen_subcommand_from stats' -s p -l prompt -x -d 'the prompt; in chat the first message'
 complete -c specli -n '__fish_seen_subcommand_from stats' -s f -l file -r -F -d 'file with the prompt; one newline at its end is dropped'
 complete -c specli -n '__fish_seen_subcommand_from stats' -o bf -l binary-file -r -F -d 'file with the prompt, taken as it is'
@@ -551,6 +553,7 @@ complete -c specli -n '__fish_seen_subcommand_from check' -l log-file -r -F -d '
 complete -c specli -n '__fish_seen_subcommand_from check' -l log-prefix -l no-log-prefix -d 'put time and level before messages'
 complete -c specli -n '__fish_seen_subcommand_from check' -l log-timestamps -l no-log-timestamps -d 'put the time into the prefix'
 complete -c specli -n '__fish_seen_subcommand_from check' -l log-colors -x -a 'on off auto' -d 'colour messages'
+complete -c specli -n '__fish_seen_subcommand_from convert' -F
 complete -c specli -n '__fish_seen_subcommand_from convert' -l outfile -r -F -d 'file, directory or template with {ftype}; by default a name made from the metadata'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l outtype -x -a 'auto f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q4_k q5_k q6_k' -d 'type of the weight matrices; auto = as in the checkpoint'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l target-model-dir -x -d 'target of a drafter: directory, GGUF file or hub id'

@@ -1,7 +1,7 @@
 """Completion scripts of bash, zsh and fish. They are static: no Python starts when TAB is pressed.
 
-All three complete commands, the options of the command on the line, the words an option accepts, and file names, those
-ending in `.gguf` for models.
+All three complete commands, the options of the command on the line, the words an option or an operand accepts, and file
+names, those ending in `.gguf` for models.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from specli.cli.options import options_of
 from specli.cli.options.kinds import SPEC_TYPE_LIST
 from specli.cli.options.option import Option
-from specli.cli.tree import COMMANDS, ROOT_OPTIONS
+from specli.cli.tree import COMMANDS, FIRST_OPERANDS, OPERANDS, ROOT_OPTIONS
 
 HEADER = "# Made by python -m specli.cli.reference; do not edit."
 
@@ -76,6 +76,10 @@ _specli() {{
 {commands}
         *) return ;;
     esac
+    case $COMP_CWORD$command$cur in
+        2*-*) ;;
+{_bash_operands()}
+    esac
     case $cur in
         -*) _specli_reply "$(compgen -W "$words" -- "$cur")" ;;
         *) _specli_files '' "$cur" ;;
@@ -83,6 +87,13 @@ _specli() {{
 }}
 complete -F _specli specli
 """
+
+
+def _bash_operands() -> str:
+    return "\n".join(
+        f'        2{name}*) _specli_reply "$(compgen -W \'{" ".join(words)}\' -- "$cur")"; return ;;'
+        for name, words in FIRST_OPERANDS.items()
+    )
 
 
 def _bash_values() -> str:
@@ -128,6 +139,7 @@ _specli() {{
     esac
     if [[ $PREFIX == -* ]]; then
         _describe -o option options
+{_zsh_operands()}
     else
         _files
     fi
@@ -135,6 +147,13 @@ _specli() {{
 
 _specli "$@"
 """
+
+
+def _zsh_operands() -> str:
+    return "\n".join(
+        f"    elif (( CURRENT == 3 )) && [[ $words[2] == {name} ]]; then\n        compadd -- {' '.join(words)}"
+        for name, words in FIRST_OPERANDS.items()
+    )
 
 
 def _zsh_quote(name: str, text: str) -> str:
@@ -176,6 +195,12 @@ def fish_script() -> str:
         lines.append(f"complete -c specli -n __fish_use_subcommand {_fish_names(names)} -d '{_fish_text(text)}'")
     for name in COMMANDS:
         condition = f"-n '__fish_seen_subcommand_from {name}'"
+        words = FIRST_OPERANDS.get(name, {})
+        for word, text in words.items():
+            alone = f"-n '__fish_seen_subcommand_from {name}; and not __fish_seen_subcommand_from {word}'"
+            lines.append(f"complete -c specli {alone} -a {word} -d '{_fish_text(text)}'")
+        if name in OPERANDS:
+            lines.append(f"complete -c specli -n '__fish_seen_subcommand_from {' '.join(words) or name}' -F")
         for option in listed(name):
             lines.append(
                 f"complete -c specli {condition} {_fish_names(option.spellings)}{_fish_value(option)}"

@@ -14,6 +14,9 @@ SUMMARY = "Speculative decoding of GGUF models, with llama.cpp's options, statis
 OPERANDS = {"convert": ("SRC", 1), "stats": ("[show RUN.json…]", 64)}
 """Commands with arguments that are not options: how they are written, and how many at most."""
 
+FIRST_OPERANDS = {"stats": {"show": "show saved comparisons"}}
+"""Words that may be the first operand of a command, and what they do; files follow them."""
+
 ROOT_OPTIONS = (
     (("--version",), "print the version"),
     (("--list-devices",), "print the devices"),

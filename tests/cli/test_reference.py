@@ -102,6 +102,11 @@ CASES = [
     (["specli", "generate", "--spec-type", "ngram-mo"], ["ngram-mod"]),
     (["specli", "generate", "--device", "c"], ["cpu", "cuda:0"]),
     (["specli", "generate", "--numa"], []),
+    (["specli", "stats", "s"], ["show"]),
+    (["specli", "stats", "--swe"], []),
+    (["specli", "stats", "--tune-s"], ["--tune-seconds"]),
+    (["specli", "stats", "show", "b"], ["b.txt"]),
+    (["specli", "convert", "s"], ["sub"]),
 ]
 
 
@@ -127,6 +132,9 @@ FISH_CASES = [
     ("specli generate --spec-type ngram-mo", ["ngram-mod"]),
     ("specli generate --spec-type draft-mtp,ngram-si", ["draft-mtp,ngram-simple"]),
     ("specli generate -f b", ["b.txt"]),
+    ("specli stats s", ["show"]),
+    ("specli stats show b", ["b.txt"]),
+    ("specli convert s", ["sub/"]),
 ]
 
 
@@ -155,6 +163,9 @@ ZSH_CASES = [
     ("specli chat --cache-type-k=q8", "specli chat --cache-type-k=q8_0 "),
     ("specli generate --spec-type draft-mtp,ngram-si", "specli generate --spec-type draft-mtp,ngram-simple"),
     ("specli generate -m a", "specli generate -m a.gguf "),
+    ("specli stats s", "specli stats show "),
+    ("specli stats --tune-s", "specli stats --tune-seconds "),
+    ("specli stats show b", "specli stats show b.txt "),
 ]
 
 
