@@ -345,10 +345,12 @@ _specli() {
         convert) words='--outfile --outtype --target-model-dir --mtp --no-mtp --no-nextn --vocab-only --model-name --metadata --remote --offline --split-max-tensors --split-max-size --no-tensor-first-split --dry-run --json --check --target-layers --rope-theta --norm-before-residual --no-norm-before-residual --sample-from-anchor --no-sample-from-anchor --version -v --verbose --log-verbose -lv --verbosity --log-verbosity --log-disable --log-file --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-colors -h --help' ;;
         *) return ;;
     esac
-    case $COMP_CWORD$command$cur in
-        2*-*) ;;
-        2stats*) _specli_reply "$(compgen -W 'show' -- "$cur")"; return ;;
-    esac
+    if [ "$COMP_CWORD" -eq 2 ]; then
+        case $command/$cur in
+            */-*) ;;
+            stats/*) _specli_reply "$(compgen -W 'show' -- "$cur")"; return ;;
+        esac
+    fi
     case $cur in
         -*) _specli_reply "$(compgen -W "$words" -- "$cur")" ;;
         *) _specli_files '' "$cur" ;;

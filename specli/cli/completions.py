@@ -76,10 +76,12 @@ _specli() {{
 {commands}
         *) return ;;
     esac
-    case $COMP_CWORD$command$cur in
-        2*-*) ;;
+    if [ "$COMP_CWORD" -eq 2 ]; then
+        case $command/$cur in
+            */-*) ;;
 {_bash_operands()}
-    esac
+        esac
+    fi
     case $cur in
         -*) _specli_reply "$(compgen -W "$words" -- "$cur")" ;;
         *) _specli_files '' "$cur" ;;
@@ -91,7 +93,7 @@ complete -F _specli specli
 
 def _bash_operands() -> str:
     return "\n".join(
-        f'        2{name}*) _specli_reply "$(compgen -W \'{" ".join(words)}\' -- "$cur")"; return ;;'
+        f'            {name}/*) _specli_reply "$(compgen -W \'{" ".join(words)}\' -- "$cur")"; return ;;'
         for name, words in FIRST_OPERANDS.items()
     )
 
