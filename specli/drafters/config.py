@@ -36,9 +36,7 @@ class DraftConfig:
     n_max: int = 3
     n_min: int = 0
     p_min: float = 0.0
-    p_split: float = 0.10
     probabilistic: bool = False
-    backend_sampling: bool = True
     survival: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
@@ -30,6 +31,8 @@ from specli.engine.vocabulary import Vocabulary
 from specli.errors import UsageError
 from specli.gguf.metadata import FloatKind, IntKind, Metadata
 from specli.rng import MersenneTwister
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -141,16 +144,14 @@ def with_model_defaults(
     config: SamplingConfig,
     metadata: Metadata,
     explicit: Collection[str],
-    warn: Callable[[str], None] = lambda message: None,
 ) -> SamplingConfig:
-    """Puts the model's recommended settings in place of defaults.
+    """Puts the model's recommended settings in place of defaults; says so where it names an unknown sampler.
 
     Args:
         config: The settings of the run.
         metadata: Of the target's file.
         explicit: Names of the `SamplingConfig` fields that the user set; these stay. (`--samplers` makes `samplers`
             explicit, `--sampler-seq` does not.)
-        warn: Takes a line about a sampler name that is unknown.
     """
     found: dict[str, object] = {}
     for field, (name, kind) in MODEL_DEFAULTS.items():
@@ -162,7 +163,7 @@ def with_model_defaults(
         found["samplers"] = tuple(filter(None, map(canonical_sampler, names)))
         for name in names:
             if canonical_sampler(name) is None:
-                warn(f"unable to match sampler by name '{name.lower()}'")
+                log.warning("general.sampling.sequence: unable to match sampler by name '%s'", name.lower())
     return replace(config, **found)  # type: ignore[arg-type]
 
 

@@ -160,11 +160,6 @@ def position_line(timings: Timings, max_draft: int) -> str:
     return f"     acc per pos = ({', '.join(f'{count / rounds:.3f}' for count in counts) if rounds else ''})"
 
 
-def progress_line(n_generated: int, per_second: float, per_second_lately: float) -> str:
-    """The line during a long generation; the second rate covers the last three seconds."""
-    return f"n_gen = {n_generated:6d}, tg = {per_second:6.2f} t/s, tg_3s = {per_second_lately:6.2f} t/s"
-
-
 def drafter_line(stats: DrafterStats) -> str:
     """One drafter's totals since the program started."""
     line = (

@@ -42,7 +42,7 @@ def model_file(path: Path, *entries: tuple[str, str, object]) -> GGUFFile:
     return GGUFFile.open(path)
 
 
-def test_model_defaults_replace_what_the_user_did_not_set(tmp_path: Path) -> None:
+def test_model_defaults_replace_what_the_user_did_not_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = model_file(
         tmp_path / "m.gguf",
         ("temp", "f32", 0.5),
@@ -52,12 +52,11 @@ def test_model_defaults_replace_what_the_user_did_not_set(tmp_path: Path) -> Non
         ("sequence", "str", "topk;Temp;unheard"),
     )
     config = SamplingConfig(top_k=3, seed=9)
-    warnings: list[str] = []
-    changed = with_model_defaults(config, file.metadata, {"top_k"}, warnings.append)
+    changed = with_model_defaults(config, file.metadata, {"top_k"})
     assert changed == SamplingConfig(
         top_k=3, seed=9, temperature=0.5, repeat_last_n=7, mirostat_ent=4.0, samplers=("top_k", "temperature")
     )
-    assert warnings == ["unable to match sampler by name 'unheard'"]
+    assert caplog.messages == ["general.sampling.sequence: unable to match sampler by name 'unheard'"]
     assert with_model_defaults(config, file.metadata, {"top_k", "samplers"}).samplers == DEFAULT_SAMPLERS
 
 

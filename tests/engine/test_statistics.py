@@ -11,7 +11,6 @@ from specli.engine.stats import (
     drafter_line,
     dump_record,
     position_line,
-    progress_line,
     request_lines,
     run_record,
 )
@@ -59,10 +58,6 @@ def test_lines_of_an_empty_run_have_zeros_and_no_acceptance() -> None:
         "   graphs reused =          0",
     ]
     assert position_line(Timings(), 3) == "     acc per pos = ()"
-
-
-def test_progress_line() -> None:
-    assert progress_line(128, 31.456, 7.2) == "n_gen =    128, tg =  31.46 t/s, tg_3s =   7.20 t/s"
 
 
 def drafter() -> DrafterStats:
