@@ -100,7 +100,7 @@ def check_combination(operands: Sequence[str], config: CommandConfig) -> None:
 
 def _compare(console: Console, settings: Settings, config: CommandConfig, interrupt: InterruptFlag) -> None:
     """Measures and reports."""
-    from specli.engine.compare import Entry, compare
+    from specli.engine.compare import Entry, compare, group_by_draft_file
     from specli.engine.comparison import PLAIN
 
     plain = base_config(settings, config)
@@ -110,8 +110,7 @@ def _compare(console: Console, settings: Settings, config: CommandConfig, interr
     prompts = study_prompts(config)
     with ExitStack() as stack:
         engine = stack.enter_context(opener.open_target(plain, console.trace))
-        for entry in entries:
-            engine.check(entry.config)
+        engine.fit([entry.config for entry in group] for group in group_by_draft_file(entries))
         console.info(engine.target_line())
         with study_progress(console) as on_progress:
             comparison = compare(engine, entries, prompts, study_plan(engine, config, on_progress, interrupt))

@@ -7,7 +7,7 @@ This is the Python API: `open_engine(RunConfig(...))` gives a `Run`, whose `gene
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -165,6 +165,21 @@ class Run:
         with ExitStack() as files:
             return self._plan(config, files)
 
+    def fit(self, groups: Iterable[Sequence[RunConfig]]) -> None:
+        """Checks settings by metadata, and chooses the context that leaves room for any of the groups.
+
+        Args:
+            groups: Settings whose drafters will be built side by side.
+
+        Raises:
+            SpecliError: They do not fit.
+        """
+        for group in groups:
+            with ExitStack() as files:
+                fitted = self._fit([self._plan(config, files) for config in group])
+            if self._fitted is None or fitted.n_ctx < self._fitted.n_ctx:
+                self._fitted = fitted
+
     def use(self, drafters: DrafterSet) -> None:
         """From now on requests use these drafters, one of those that `build` returned last; the cache starts empty."""
         self._drafters = drafters
@@ -225,7 +240,8 @@ class Run:
         executor = self.engine.target.executor
         return [
             f"{self.target_line()}; kernels: {executor.describe()}",
-            *(self._notes),
+            *([self._fitted.note] if self._fitted and self._fitted.note else []),
+            *self._notes,
             *(self._drafters.plan.lines if self._drafters else ()),
             *(expert_lines(self.engine.target.config) if self.drafter_names else ()),
             *weight_lines(self._config.target, self._file, executor),
@@ -315,12 +331,14 @@ class Run:
     def _context(self, plans: Sequence[DrafterPlan], executor: Executor | None = None) -> int:
         """Tokens of the context; what is asked first decides, with the drafters that are known then."""
         if self._fitted is None:
-            needs = TargetNeeds.union(plan.needs for plan in plans)
-            networks = self._networks(executor, self._options(needs, self._config.n_batch), plans)
-            trained = self._model_config.n_ctx_train
-            self._fitted = fit_context(self._config.n_ctx, trained, networks, available_bytes(networks[0].device))
-            self._notes += [self._fitted.note] if self._fitted.note else []
+            self._fitted = self._fit(plans, executor)
         return self._fitted.n_ctx
+
+    def _fit(self, plans: Sequence[DrafterPlan], executor: Executor | None = None) -> Fitted:
+        needs = TargetNeeds.union(plan.needs for plan in plans)
+        networks = self._networks(executor, self._options(needs, self._config.n_batch), plans)
+        trained = self._model_config.n_ctx_train
+        return fit_context(self._config.n_ctx, trained, networks, available_bytes(networks[0].device))
 
     def _check_memory(
         self, executor: Executor, options: ModelOptions, plans: Sequence[DrafterPlan], *, is_loaded: bool

@@ -17,7 +17,7 @@ import torch
 
 from specli.demo import MODELS
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SpeculationConfig
-from specli.engine.load import open_engine
+from specli.engine.load import open_engine, open_target
 from specli.engine.memory import NetworkMemory, cell_bytes, target_memory
 from specli.engine.plan import MemoryPlan, check_memory, fit_context
 from specli.errors import ResourceError
@@ -200,7 +200,8 @@ def test_context_that_fits() -> None:
 def available(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Bytes that devices seem to have; to be filled."""
     room: dict[str, int] = {}
-    monkeypatch.setattr("specli.engine.plan.available_bytes", lambda device="cpu": room[device])
+    for module in ("plan", "load"):
+        monkeypatch.setattr(f"specli.engine.{module}.available_bytes", lambda device="cpu": room[device])
     return room
 
 
@@ -217,6 +218,25 @@ def test_what_cannot_fit_is_refused_before_weights_are_read(
     for part in ("(weights ", ", cache ", ", draft weights ", ", buffers ", "), 2 MiB are available"):
         assert part in message
     assert caught.value.hint is not None
+
+
+def test_context_leaves_room_for_the_drafters_of_every_group(tmp_path: Path, available: dict[str, int]) -> None:
+    """40 MiB of cells do not fit into 30 beside 1 GiB reserved, and share them with the larger of two draft models."""
+    target = tiny_gguf(tmp_path / "t.gguf", context=2**17)
+    small, large = (tiny_gguf(tmp_path / f"{n}.gguf", n_layer=n) for n in (1, 8))
+    available["cpu"] = GIB + 30 * MIB
+    groups = [[config(target, n_ctx=0)], *([config(target, path, "draft-simple", n_ctx=0)] for path in (small, large))]
+    lines = []
+    for n in (1, 2, 3):
+        with open_target(groups[0][0]) as run:
+            run.fit(groups[:n])
+            lines.append(run.target_line())
+            drafters = run.build(groups[n - 1])
+            run.use(drafters[0])
+            assert any(line.startswith("context: ") for line in run.start_lines())
+    sizes = [int(line.rpartition(" ")[2]) for line in lines]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 3
 
 
 def test_drafters_that_do_not_fit_leave_the_old_ones_in_use(tmp_path: Path, available: dict[str, int]) -> None:
