@@ -14,6 +14,10 @@ from specli.gguf.file import GGUFFile
 CONTEXT_STEP = 256  # cells; context sizes are multiples of it
 MIN_FITTED_CONTEXT = 4096
 RESERVE_BYTES = 1 << 30  # left free for everything else
+_GROUP_FILES = {  # controllers → names of limit and usage, prefix of the counts of whole subtrees
+    "": ("memory.max", "memory.current", ""),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ def available_bytes(device: str = "cpu") -> int | None:
 
         return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else None
     free = _meminfo()
-    limit = _cgroup_room()
+    limit = cgroup_room()
     return free if limit is None or free is None else min(free, limit)
 
 
@@ -45,19 +49,38 @@ def _meminfo() -> int | None:
     return None
 
 
-def _cgroup_room() -> int | None:
-    """What the control group of a container leaves; pages of files can be dropped."""
-    folder = Path("/sys/fs/cgroup")
+def cgroup_room(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the control groups of this process leave, those around them included; None without a limit.
+
+    Args:
+        membership: Lines `number:controllers:group`; version 2 has no controllers.
+        root: Where version 2 is mounted; the memory controller of version 1 is in a folder below.
+    """
     try:
-        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        if limit == "max":
-            return None
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
-        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
-        counts = dict(line.split() for line in lines)
-        return max(0, int(limit) - used + int(counts["active_file"]) + int(counts["inactive_file"]))
-    except (OSError, ValueError, KeyError):
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
         return None
+    rooms = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        files = _GROUP_FILES.get(controllers)
+        if files is not None:
+            mounted = root / controllers
+            inner = mounted / group.lstrip("/")
+            levels = [inner, *inner.parents]  # a container may see its own group as the mounted one
+            rooms += [_group_room(level, *files) for level in levels[: levels.index(mounted) + 1]]
+    return min((room for room in rooms if room is not None), default=None)
+
+
+def _group_room(folder: Path, limit: str, usage: str, prefix: str) -> int | None:
+    """What one control group leaves; pages of files can be dropped."""
+    try:
+        most, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit, usage))
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+        files = int(counts[f"{prefix}active_file"]) + int(counts[f"{prefix}inactive_file"])
+    except (OSError, ValueError, KeyError):  # no such group, or the word for no limit
+        return None
+    return max(0, most - used + files)
 
 
 def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], available: int | None) -> Fitted:

@@ -19,7 +19,7 @@ from specli.demo import MODELS
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SpeculationConfig
 from specli.engine.load import open_engine, open_target
 from specli.engine.memory import NetworkMemory, cell_bytes, target_memory
-from specli.engine.plan import MemoryPlan, check_memory, fit_context
+from specli.engine.plan import MemoryPlan, cgroup_room, check_memory, fit_context
 from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
@@ -178,6 +178,36 @@ def test_context_asked_for(wanted: int, expected: int) -> None:
     fitted = fit_context(wanted, 8192, [], None)
     assert fitted.n_ctx == expected
     assert (fitted.note is None) == (wanted <= 8192)
+
+
+def control_group(folder: Path, limit: str, used: int, *, version: int) -> None:
+    """Of the memory used 30 bytes are pages of files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    limit_name, used_name, prefix = {
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        2: ("memory.max", "memory.current", ""),
+    }[version]
+    (folder / limit_name).write_text(f"{limit}\n")
+    (folder / used_name).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{prefix}active_file 10\n{prefix}inactive_file 20\n")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_of_control_groups(tmp_path: Path, version: int) -> None:
+    membership = tmp_path / "cgroup"
+    membership.write_text("3:cpu:/\n1:memory:/a/b\n" if version == 1 else "0::/a/b\n")
+    mounted = tmp_path / "memory" if version == 1 else tmp_path
+    room = partial(cgroup_room, membership, tmp_path)
+    assert room() is None
+    control_group(mounted / "a/b", "max", 100, version=version)
+    assert room() is None
+    control_group(mounted / "a", "1000", 400, version=version)  # the group around it
+    assert room() == 630
+    control_group(mounted / "a/b", "500", 100, version=version)
+    assert room() == 430
+    control_group(mounted, "300", 400, version=version)  # as a container sees its own group
+    assert room() == 0
+    assert cgroup_room(tmp_path / "none", tmp_path) is None
 
 
 def test_context_that_fits() -> None:
