@@ -23,6 +23,15 @@ def shared() -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """A folder of llama.cpp's programs."""
+    folder = os.environ.get("SPECLI_LLAMA_CPP")
+    if not folder:
+        pytest.skip("SPECLI_LLAMA_CPP is not set to a folder with llama.cpp's programs")
+    return Path(folder)
+
+
 def _model(name: str) -> Path:
     folder = os.environ.get("SPECLI_MODELS")
     if not folder:

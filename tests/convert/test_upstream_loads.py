@@ -1,6 +1,5 @@
 """llama.cpp's programs load and run what is written; they are looked for in SPECLI_LLAMA_CPP (a folder of binaries)."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,14 +10,6 @@ from tests.support.checkpoints import CASES
 
 pytestmark = pytest.mark.slow
 SPEC_TYPES = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark", "gemma4": "draft-mtp"}
-
-
-@pytest.fixture
-def programs() -> Path:
-    folder = os.environ.get("SPECLI_LLAMA_CPP")
-    if not folder:
-        pytest.skip("SPECLI_LLAMA_CPP is not set to a folder with llama.cpp's programs")
-    return Path(folder)
 
 
 def made(tmp_path: Path, name: str) -> Path:
