@@ -1,7 +1,7 @@
 """Faults that users of other engines reported, tried on the program; each test names its entry of reports.md.
 
 Entries with a closer place have their tests there: parts of C in `convert`, D in `drafters`, R in `gguf`, T in
-`tokenizer/test_template.py`, G in `engine/test_lossless.py`.
+`tokenizer/test_template.py`, G in `engine/test_lossless.py`, P1 in `engine/test_placement.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import resource
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ import numpy as np
 import pytest
 
 from specli.cli import main
+from specli.engine.loop import Engine
+from specli.models.base import ForwardOutput, Ints, Model
+from specli.models.writer import Writer
 from tests.support.tiny_gguf import tiny_gguf
 from tests.support.tiny_vocab import VOCABS
 
@@ -295,6 +298,91 @@ def test_p4_drafting_for_experts_is_warned_of(specli: Program) -> None:
     assert "compare with specli stats" in line
     assert "experts: " not in specli.generate(model=mixture, n=1).err
     assert "experts: " not in specli.generate(*TABLES, n=1).err
+
+
+def keeping_target(begin: Callable[..., None], targets: list[Model]) -> Callable[..., None]:
+    """`Engine.__init__` that also notes the target."""
+
+    def begin_and_keep(engine: Engine, target: Model, *rest: Any, **more: Any) -> None:
+        targets.append(target)
+        begin(engine, target, *rest, **more)
+
+    return begin_and_keep
+
+
+def test_p5_a_rejection_on_a_hybrid_target_computes_nothing_again(
+    specli: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P5: every row the target evaluates is one of the prompt, of a draft, or the token before a draft."""
+    hybrid = specli.make("hybrid", architecture="qwen35")
+    draft = specli.make("hybrid-draft", architecture="qwen35", seed=5)
+    rows: list[int] = []
+    forward = Model.forward
+
+    def counted(model: Model, tokens: Ints, *rest: Ints) -> ForwardOutput:
+        if model is targets[0]:
+            rows.append(len(tokens))
+        return forward(model, tokens, *rest)
+
+    targets: list[Model] = []
+    monkeypatch.setattr(Engine, "__init__", keeping_target(Engine.__init__, targets))
+    monkeypatch.setattr(Model, "forward", counted)
+    monkeypatch.setattr(Engine, "plain_step_ns", lambda engine: 1.0)
+    arguments = ("-md", specli.path(draft), "--spec-draft-n-max", "3", "--trace", "--json")
+    record = specli.generate(*GREEDY, *arguments, model=hybrid, n=40).record
+    rounds = record["rounds"]
+    assert any(r["n_accepted"] < r["n_draft"] for r in rounds)
+    assert sum(rows) == record["timings"]["prompt_n"] + sum(1 + r["n_draft"] for r in rounds)
+
+
+def test_p7_a_draft_at_the_end_of_the_context_costs_no_more(specli: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7: the draft model reads what the last round brought and no more, up to the last cell."""
+    read: list[int] = []
+    write = Writer.write
+    monkeypatch.setattr(
+        Writer, "write", lambda writer, tokens, position: read.append(len(tokens)) or write(writer, tokens, position)
+    )
+    for draft in ("D", "T"):
+        read.clear()
+        arguments = ("-md", specli.path(draft), "--spec-draft-n-max", "3", "-c", "256", "--ignore-eos", "--json")
+        record = specli.generate(*GREEDY, *arguments, n=-1).record
+        assert record["stop"] == "context"
+        assert len(read) > 40
+        assert max(read) <= 2
+
+
+LOOP_TOKENS_PER_ROUND = {
+    "ngram-simple": 22.0, "ngram-map-k": 14.7, "ngram-map-k4v": 14.7, "ngram-mod": 4.5, "ngram-cache": 5.1,
+}  # fmt: skip
+
+
+def test_p10_what_tables_bring_does_not_fall(specli: Program, tmp_path: Path) -> None:
+    """P10: tokens per target forward when 20 lines are written once more, by type and with a draft model behind."""
+    lines = "".join(f"line {i} of {i * i} {'abcdefghij'[i % 10]}\n" for i in range(20))
+    (tmp_path / "loop.txt").write_text(lines * 2)
+    model = ("-m", specli.path(specli.make("long", context=4096)), "-t", "1")
+    ids = specli("generate", *model, "-f", "loop.txt", "-n", "0", "--json").record["prompt"]["ids"]
+    half = len(ids) // 2
+    (tmp_path / "loop.jsonl").write_text(json.dumps({"prompt": {"ids": ids[:half]}, "tokens": ids[half:]}))
+    keys = ("--spec-ngram-simple-size-n", "4", "--spec-ngram-map-k-size-n", "4", "--spec-ngram-map-k4v-size-n", "4",
+            "--spec-ngram-mod-n-match", "4", "--spec-ngram-mod-n-min", "0")  # fmt: skip
+    for name, least in LOOP_TOKENS_PER_ROUND.items():
+        arguments = ("-md", specli.path("D"), "--replay", "loop.jsonl", "--json", *keys)
+        replays = specli("stats", *model, *arguments, "--spec-type", f"{name},draft-simple").record["replays"]
+        alone, network, together = (replay["tokens_per_round"] for replay in replays)
+        assert least <= alone == together
+        assert network == 1.0
+
+
+def test_p11_the_template_s_mode_stands_in_the_report(specli: Program) -> None:
+    """P11: a drafter may want thoughts or none."""
+    study = ("stats", "-m", specli.path("T"), "-p", "hi", "-n", "2", "--repeat", "1", "--warmup-runs", "0", "-t", "1")
+    done = specli(*study, "--reasoning", "off", "--chat-template-kwargs", '{"a": 1}')
+    assert "chat template applied with a 1, enable_thinking false" in " ".join(done.out.split())
+    done = specli(*study, "--reasoning", "off", "--json")
+    assert done.record["request"]["template_variables"] == {"enable_thinking": False}
+    assert "no chat template with" not in specli(*study, "--reasoning", "off", "-no-cnv").out
+    assert "a drafter serves best the mode it was trained in" in " ".join(specli("chat", "--help").out.split())
 
 
 def test_s11_no_draft_is_no_division_by_zero(specli: Program) -> None:

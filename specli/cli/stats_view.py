@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,9 @@ def head(out: RichConsole, comparison: Comparison) -> None:
     """What was measured, on what, and how."""
     request = comparison.request
     template = "chat template applied" if request.get("chat_template") else "prompts as they are, no chat template"
+    variables = request.get("template_variables") or {}
+    if variables:
+        template += f" with {', '.join(f'{name} {json.dumps(value)}' for name, value in variables.items())}"
     heading(out, f"{comparison.title or 'Drafters compared'}: {comparison.target['path'].rpartition('/')[2]}")
     notes(
         out,

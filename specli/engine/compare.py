@@ -121,6 +121,7 @@ def compare(run: Run, entries: Sequence[Entry], prompts: Sequence[StudyPrompt], 
         "temperature": sampling.temperature,
         "seed": sampling.seed,
         "chat_template": plan.applies_template,
+        "template_variables": dict(plan.variables or {}) if plan.applies_template else {},
         "repeats": plan.repeats,
     }
     kernels = run.engine.target.executor.describe()

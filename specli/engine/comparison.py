@@ -106,7 +106,7 @@ class Comparison:
     Attributes:
         target: path, arch, quant, n_params, bytes.
         kernels: What ran the target.
-        request: What was asked for: n_predict, temperature, seed, template.
+        request: What was asked for: n_predict, temperature, seed, template and its variables.
         prompts: The prompt set.
         contenders: `plain` first.
         title: File it was read from, or nothing.

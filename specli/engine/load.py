@@ -246,6 +246,7 @@ class Run:
             *(expert_lines(self.engine.target.config) if self.drafter_names else ()),
             *weight_lines(self._config.target, self._file, executor),
             *(self._drafters.weight_lines if self._drafters else ()),
+            *device_lines(self.networks),
             MemoryPlan.of(self.networks, self._context(())).line(),
         ]
 
@@ -398,6 +399,16 @@ def open_target(config: RunConfig, report: Report = lambda line: None) -> Iterat
         model_class(file)
         with closing(Run(config, file, Tokenizer.from_gguf(file), report)) as run:
             yield run
+
+
+def device_lines(networks: Sequence[NetworkMemory]) -> list[str]:
+    """Draft networks that run elsewhere than the target, which comes first (reports.md P1)."""
+    here = networks[0].device
+    return [
+        f"drafting: the draft network runs on {network.device}, the target on {here}; -devd chooses its device"
+        for network in networks[1:]
+        if network.device != here
+    ]
 
 
 def expert_lines(config: ModelConfig) -> list[str]:

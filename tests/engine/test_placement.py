@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specli.engine.config import ModelLoadConfig, RunConfig
+from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.load import open_engine
 from specli.engine.placement import placement_lines, placement_of
 from specli.errors import SpecliError
@@ -17,7 +17,7 @@ from specli.kernels import open_executor
 from specli.kernels.placement import Placement, PlacementRule
 from specli.kernels.reference import ReferenceExecutor
 from tests.support.running import all_logits, open_model
-from tests.support.runs import ONE_THREAD, executors
+from tests.support.runs import GREEDY, ONE_THREAD, executors
 from tests.support.second_device import NAME, second_device
 from tests.support.tiny_families import N_USED
 from tests.support.tiny_gguf import tiny_gguf
@@ -134,6 +134,20 @@ def test_any_matrix_can_lie_elsewhere(tmp_path: Path, fields: dict[str, Any], n_
     with second_device() as device:
         assert torch.equal(all_logits(open_model(path, placed(**fields)), TOKENS).cpu(), whole)
         assert device.products["cpu"] == n_cpu
+
+
+def test_p1_a_draft_model_on_another_device_is_told(tmp_path: Path) -> None:
+    """P1: it runs, and a line says where each model is; nothing is said when they are together."""
+    path = tiny_gguf(tmp_path / "m.gguf", "llama")
+    target, draft = (load(path, device=device, kernels="reference") for device in (NAME, "cpu"))
+    note = f"drafting: the draft network runs on cpu, the target on {NAME}; -devd chooses its device"
+    tokens = []
+    with second_device():
+        for model in (draft, target):
+            with open_engine(RunConfig(target, model, n_ctx=256)) as run:
+                assert (note in run.start_lines()) == (model is draft)
+                tokens.append([event.id for event in run.generate([5, 6], RequestConfig(n_predict=6, sampling=GREEDY))])
+    assert tokens[0] == tokens[1]
 
 
 def test_devices_of_rules_must_be_there() -> None:

@@ -7,7 +7,8 @@ from specli.cli.options.option import TEXT, Option
 
 prompt = partial(Option, panel="Prompt")
 chat = partial(Option, panel="Conversation", commands=("chat",))
-template = partial(Option, panel="Chat template", commands=("chat",))
+template = partial(Option, panel="Chat template", commands=("chat", "stats", "synth"))
+answer = partial(Option, panel="Chat template", commands=("chat",))
 COMPLETION_ONLY = "it belongs to the interactive mode of llama-completion; use specli chat"
 
 
@@ -117,32 +118,33 @@ OPTIONS = (
         refused="templates are always rendered with Jinja",
     ),
     template(
-        ("-rea", "--reasoning"), "whether the template asks the model to think",
+        ("-rea", "--reasoning"),
+        "whether the template asks the model to think; a drafter serves best the mode it was trained in",
         field="chat.reasoning", kind=on_off(), env="LLAMA_ARG_REASONING",
     ),
     template(
         ("--reasoning-effort",), "reasoning effort given to the template",
         field="chat.reasoning_effort", kind=text("LEVEL"), env="LLAMA_ARG_REASONING_EFFORT",
     ),
-    template(
+    answer(
         ("--reasoning-format",), "none leaves thoughts in the answer, the others show them apart",
         field="chat.reasoning_format", env="LLAMA_ARG_THINK",
         kind=choice("none", "auto", "deepseek", "deepseek-legacy", error="Unknown reasoning format: {}"),
     ),
-    template(
+    answer(
         ("--reasoning-preserve",), "give earlier thoughts back to the template",
         negative=("--no-reasoning-preserve",), field="chat.reasoning_preserve", env="LLAMA_ARG_REASONING_PRESERVE",
     ),
-    template(
+    answer(
         ("--reasoning-budget",), "most tokens of a thought",
         kind=integer(-1), env="LLAMA_ARG_THINK_BUDGET", satisfied=("-1",),
         refused="thoughts cannot be cut short; --reasoning off asks the model not to think",
     ),
-    template(
+    answer(
         ("--reasoning-budget-message",), "text before a thought is cut",
         kind=text("MESSAGE"), env="LLAMA_ARG_THINK_BUDGET_MESSAGE", refused="thoughts cannot be cut short",
     ),
-    template(
+    answer(
         ("--skip-chat-parsing",), "show the model's text as it is, thoughts included",
         negative=("--no-skip-chat-parsing",), field="chat.skip_parsing", env="LLAMA_ARG_SKIP_CHAT_PARSING",
     ),
