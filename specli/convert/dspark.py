@@ -99,7 +99,10 @@ def markov_rank(job: Job, names: Collection[str]) -> int:
     rank = config.integer("markov_rank") or nested.integer("markov_rank") or 0
     if any(name.startswith("markov_head.") for name in names):
         if kind != "vanilla":
-            raise UnsupportedError(f"{config.path}: markov_head_type {kind!r} is not handled, only 'vanilla'")
+            raise UnsupportedError(
+                f"{config.path}: markov_head_type {kind!r} is not handled, only 'vanilla'",
+                hint="llama.cpp runs no other kind either; look for another drafter of this target",
+            )
         return rank or config.need("markov_rank")
     if rank:
         raise FormatError(f"{config.path}: markov_rank is {rank}, but there is no Markov head")

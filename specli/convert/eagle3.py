@@ -6,6 +6,7 @@ and the layer's config nested in `transformer_layer_config`. All become one layo
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from specli.convert.changes import pair_heads
@@ -183,18 +184,21 @@ def _vocabulary(target: Target, n_tokens: int) -> Keys:
 def _refuse_unsupported(job: Job, names: set[str]) -> None:
     """Refuses by name what neither llama.cpp nor this program runs, and warns of what the file cannot express."""
     raw, path = job.checkpoint.config, job.config.path
-    layers = sorted({int(name.split(".")[1]) for name in names if name.startswith("layers.")})
+    layers = {match[1] for name in names if (match := re.match(r"layers\.([0-9]+)\.", name))}
     n_layers = job.config.integer("num_hidden_layers")
     refusals = (
         (raw.section("eagle_config").flag("use_aux_hidden_state") is False, "use_aux_hidden_state: false"),
         ("speculators_model_type" not in raw and raw.flag("norm_output") is False, "norm_output: false (no last norm)"),
-        (len(layers) > 1, f"{len(layers)} decoder layers, one is handled"),
+        (len(layers) > 1, f"{len(layers)} decoder layers"),
         (any(name.endswith("proj.bias") for name in names), "attention or feed-forward biases"),
         ("fc.bias" in names, "a bias on fc"),
     )
     found = [reason for applies, reason in refusals if applies]
     if found:
-        raise UnsupportedError(f"{path}: EAGLE-3 with {'; '.join(found)} is not handled")
+        raise UnsupportedError(
+            f"{path}: EAGLE-3 with {'; '.join(found)} is not handled",
+            hint="llama.cpp runs no such head either; look for another drafter of this target",
+        )
     if not layers:
         raise FormatError(f"{job.checkpoint.directory}: no decoder layer, expected midlayer.* or layers.0.*")
     if n_layers not in (None, 1):

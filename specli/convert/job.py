@@ -47,7 +47,7 @@ class Job:
         """
         if self.target is None:
             raise UsageError(
-                f"{self.checkpoint.directory}: a {layout} drafter needs --target-model-dir",
+                f"{self.checkpoint.directory}: a drafter ({layout}) needs --target-model-dir",
                 hint="give the target's checkpoint directory or GGUF file",
             )
         return self.target

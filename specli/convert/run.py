@@ -124,7 +124,7 @@ def open_target(request: ConvertConfig, directory: Path) -> Target | None:
     checkpoint = Checkpoint.open(path, weights=False)
     layout = find_layout(checkpoint)
     if layout.role != "target":
-        raise UnsupportedError(f"{path}: is a {layout.label} drafter, expected a target")
+        raise UnsupportedError(f"{path}: is a drafter ({layout.label}), expected a target")
     config = merged_config(checkpoint.config)
     has_mrope = "mrope_section" in rope_block(config)
     return target_from_directory(path, config, layout.gguf, layout.vocabulary_procedure(), has_mrope=has_mrope)

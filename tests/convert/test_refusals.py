@@ -311,7 +311,7 @@ def test_absolute_table_is_taken_when_t2d_proves_it(tmp_path: Path) -> None:
 
 
 def test_drafter_needs_its_target(tmp_path: Path) -> None:
-    message = "dflash-zlab: a DFlash drafter needs --target-model-dir"
+    message = "dflash-zlab: a drafter (DFlash) needs --target-model-dir"
     hint = "give the target's checkpoint directory or GGUF file"
     assert refused(folder(tmp_path, "dflash-zlab")) == f"{message} | {hint}"
 
@@ -324,7 +324,7 @@ def test_target_must_not_be_the_source(tmp_path: Path) -> None:
 
 def test_target_must_be_a_target(tmp_path: Path) -> None:
     source, other = folder(tmp_path, "dflash-zlab"), folder(tmp_path, "eagle3-angelslim")
-    assert refused(source, target=other) == "eagle3-angelslim: is a EAGLE-3 drafter, expected a target"
+    assert refused(source, target=other) == "eagle3-angelslim: is a drafter (EAGLE-3), expected a target"
 
 
 DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
@@ -373,12 +373,14 @@ DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
     (
         "eagle3-angelslim",
         {"eagle_config": {"use_aux_hidden_state": False}},
-        "eagle3-angelslim/config.json: EAGLE-3 with use_aux_hidden_state: false is not handled",
+        "eagle3-angelslim/config.json: EAGLE-3 with use_aux_hidden_state: false is not handled | llama.cpp runs no "
+        "such head either; look for another drafter of this target",
     ),
     (
         "eagle3-angelslim",
         {"norm_output": False},
-        "eagle3-angelslim/config.json: EAGLE-3 with norm_output: false (no last norm) is not handled",
+        "eagle3-angelslim/config.json: EAGLE-3 with norm_output: false (no last norm) is not handled | llama.cpp runs "
+        "no such head either; look for another drafter of this target",
     ),
     (
         "eagle3-angelslim",
@@ -390,7 +392,14 @@ DRAFTERS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dspark-deepspec",
         {"markov_head_type": "gated"},
-        "dspark-deepspec/config.json: markov_head_type 'gated' is not handled, only 'vanilla'",
+        "dspark-deepspec/config.json: markov_head_type 'gated' is not handled, only 'vanilla' | llama.cpp runs no "
+        "other kind either; look for another drafter of this target",
+    ),
+    (
+        "dspark-deepspec",
+        {"markov_head_type": "rnn"},
+        "dspark-deepspec/config.json: markov_head_type 'rnn' is not handled, only 'vanilla' | llama.cpp runs no "
+        "other kind either; look for another drafter of this target",
     ),
     (
         "dflash-deepspec",
@@ -411,6 +420,26 @@ def test_drafter_that_does_not_fit(tmp_path: Path, name: str, changes: dict[str,
     source = folder(tmp_path, name)
     edit_config(source, **changes)
     assert refused(source, target=folder(tmp_path, "gemma4" if name == "dspark-gemma4" else "qwen3")) == message
+
+
+def test_eagle3_head_of_two_layers(tmp_path: Path) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    tensors = random_tensors(eagle3_shapes() | eagle3_shapes("layers.1.")) | vocabulary_map()
+    write_safetensors(source / "model.safetensors", tensors)
+    assert refused(source, target=folder(tmp_path, "qwen3")) == (
+        "eagle3-angelslim/config.json: EAGLE-3 with 2 decoder layers is not handled | llama.cpp runs no "
+        "such head either; look for another drafter of this target"
+    )
+
+
+@pytest.mark.parametrize("name", ["layers.first.weight", "layers."])
+def test_layer_without_a_number_is_an_unused_tensor(tmp_path: Path, name: str) -> None:
+    source = folder(tmp_path, "eagle3-angelslim")
+    tensors = random_tensors(eagle3_shapes() | {name: (E,)}) | vocabulary_map()
+    write_safetensors(source / "model.safetensors", tensors)
+    assert refused(source, target=folder(tmp_path, "qwen3")) == (
+        f"eagle3-angelslim: not a complete EAGLE-3 checkpoint: unused {name}"
+    )
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5, 6])
