@@ -25,15 +25,17 @@ def drafting_line(timings: Timings, plain_step_ns: float, length_option: str | N
     """Compares the run with plain decoding.
 
     Args:
-        timings: Of a request.
+        timings: Of a request with drafters.
         plain_step_ns: What one token costs without drafting: a forward of one row, and sampling.
         length_option: Option that bounds the drafts, or None if their length is fixed.
 
     Returns:
-        The line; None when there was no draft or nothing to compare.
+        The line; None when there is nothing to compare.
     """
-    if not timings.draft_n or not timings.n_steps or not timings.predicted_ns:
+    if not timings.n_steps or not timings.predicted_ns:
         return None
+    if not timings.draft_n:
+        return f"drafting: no draft in {timings.n_rounds} round{'s' * (timings.n_rounds > 1)}, so decoding was plain"
     speed = timings.n_steps * 1e9 / timings.predicted_ns
     plain = 1e9 / plain_step_ns
     shares = ", ".join(

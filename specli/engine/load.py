@@ -65,10 +65,13 @@ class RunResult:
 
     def lines(self, *, details: bool = False) -> list[str]:
         """llama.cpp's statistics lines, and one that says what drafting brought."""
+        lines = self.statistics.lines(details=details)
         busiest = max(self.statistics.drafters, key=lambda stats: stats.gen_tokens, default=None)
-        option = DRAFTERS[busiest.name].length_option if busiest else None
+        if busiest is None:
+            return lines
+        option = DRAFTERS[busiest.name].length_option
         brought = drafting_line(self.generation.timings, self.plain_step_ns, option)
-        return [*self.statistics.lines(details=details), *([brought] if brought else [])]
+        return [*lines, *([brought] if brought else [])]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON record, schema `specli.run/1`."""

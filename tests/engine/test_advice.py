@@ -42,8 +42,10 @@ def test_hopeless_drafts_are_better_switched_off() -> None:
     assert line.endswith("drafting lost, better: --spec-type none")
 
 
-def test_no_line_without_drafts() -> None:
-    assert drafting_line(timings([(0, 0, 5)] * 3), 5 * MS, "--spec-draft-n-max") is None
+def test_drafters_that_never_drafted_are_told_of() -> None:
+    line = drafting_line(timings([(0, 0, 5)] * 3), 0, "--spec-draft-n-max")
+    assert line == "drafting: no draft in 3 rounds, so decoding was plain"
+    assert drafting_line(timings([]), 0, "--spec-draft-n-max") is None
 
 
 @pytest.mark.parametrize(("n_undrafted", "expected"), [(7, 1.0), (8, 6.0 * MS)])
