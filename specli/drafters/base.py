@@ -1,14 +1,16 @@
 """What a drafter is: four verbs, a request, a draft (llama.cpp `common/speculative.h`, speculation.md §2).
 
-A drafter proposes tokens; the engine verifies them with the target and tells every drafter the verdict. The engine,
-not the drafter, keeps counters and clocks.
+A drafter proposes tokens; the engine verifies them with the target and tells every drafter what stands. The engine,
+not the drafter, keeps counters and clocks. llama.cpp shows drafters a draft's rejected tail, too, and then the verdict:
+states of it would be taken in only to be written over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +19,22 @@ if TYPE_CHECKING:
     from specli.kernels.ops import Buffer
 
 
-@dataclass(frozen=True)
-class TargetBatch:
-    """One batch as the target evaluated it: a prompt chunk, or `[last token, draft …]` of a verification.
+class TargetBatch(NamedTuple):
+    """What joined the sequence and was evaluated: a prompt chunk, or `[last token, draft …]` as far as it stands.
 
     Attributes:
         tokens: `[T]` int32.
-        positions: `[T]` int32, ascending, in one slot.
-        features: Tap name → `[T, D]` float32 buffer of the target (`"layers"`: the tapped hidden states side by side
+        positions: `[T]` int32, ascending by one, in one slot.
+        features: Tap name → `[≥ T, D]` float32 buffer of the target (`"layers"`: the tapped hidden states side by side
             in the order of `feature_layers`; `"nextn"`: the state MTP heads read). Valid until the next forward.
     """
 
     tokens: npt.NDArray[np.int32]
     positions: npt.NDArray[np.int32]
-    features: dict[str, Buffer] = field(default_factory=dict)
+    features: Mapping[str, Buffer] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class DraftRequest:
+class DraftRequest(NamedTuple):
     """What a drafter may look at when it drafts.
 
     Attributes:
@@ -83,13 +83,16 @@ class Drafter(Protocol):
         """A new request: its whole prompt has been evaluated and passed through `process`."""
 
     def process(self, batch: TargetBatch) -> None:
-        """Sees each batch the target evaluated, rejected tail included, in order."""
+        """Sees the tokens of the sequence in order, once the target has evaluated them; never rejected ones."""
 
     def draft(self, request: DraftRequest) -> Draft:
         """Proposes tokens. May advance the drafter's own cache, which `process` puts right again."""
 
     def accept(self, n_accepted: int, *, own: bool) -> None:
-        """Closes a round that had a draft: how many of its tokens stood, and whether the draft was this drafter's."""
+        """Closes a round that had a draft: how many of its tokens stood, and whether the draft was this drafter's.
+
+        `process` has seen them.
+        """
 
     def rewind(self, length: int) -> None:
         """A new request keeps only the first `length` tokens of the sequence (not called for rejected drafts).

@@ -1,8 +1,8 @@
 """draft-dflash: a block of tokens in one pass, from the target's own hidden states (speculation.md §§5.3-5.4).
 
 llama.cpp `common/speculative.cpp`, `common_speculative_impl_draft_dflash`. The procedure has no state of its own: the
-context lies in the network's cache by position, every batch of the target is written there (rejected tokens included;
-the next batch overwrites them), and a draft reads only positions before its anchor and its own block.
+context lies in the network's cache by position, what stands of every batch of the target is written there, and a draft
+reads only positions before its anchor and its own block.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class DFlash:
         self._sampler.reset()
 
     def process(self, batch: TargetBatch) -> None:
-        """Takes the batch's states into the cache."""
+        """Takes the tokens' states into the cache."""
         if self.network is not None:
-            self.network.ingest(batch.positions)
+            self.network.ingest(len(batch.tokens), int(batch.positions[0]))
 
     def draft(self, request: DraftRequest) -> Draft:
         """Fills a block and reads it in order, up to the first slot that is refused."""
@@ -118,7 +118,7 @@ class DFlash:
         if self._sampler.is_greedy and self._config.p_min <= 0:
             network.block(request.last_token, position)
             values, ids = network.slots.values.read(), network.slots.ids.read()
-            return likeliest(values, ids[:, 0].tolist(), self._config, limit=request.max_tokens)
+            return likeliest(values, ids, self._config, limit=request.max_tokens)
         network.backbone(request.last_token, position)
         draft = self._stepwise(network, request.last_token, min(self._config.n_max, request.max_tokens))
         return draft if len(draft.tokens) >= self._config.n_min else Draft()

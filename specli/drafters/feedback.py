@@ -1,9 +1,9 @@
 """The procedure of draft-eagle3 and draft-mtp (speculation.md §§5.2, 5.7; llama.cpp `common/speculative.cpp`).
 
-Every batch the target evaluates is taken in at once, rejected tail included; a verdict only says which of its states
-comes before the next token. Different from llama.cpp, nothing outlives a request: where it pairs the first token of a
-second request with the last state of the first, this program pairs it with zeros as in a fresh process; and cells that
-a new request shares with the previous one are kept.
+What stands is taken in as soon as that is known; the last of its states comes before the next token. Different from
+llama.cpp, nothing outlives a request: where it pairs the first token of a second request with the last state of the
+first, this program pairs it with zeros as in a fresh process; and cells that a new request shares with the previous
+one are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class FeedbackDrafter:
         self._config = replace(config, n_max=min(config.n_max, network.n_draft))
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
         self._newest = -1  # position of the carried state
-        self._batch = (0, 0)  # first position and tokens of the latest batch
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The prompt has been taken in; random numbers start over."""
@@ -43,10 +42,9 @@ class FeedbackDrafter:
 
     def process(self, batch: TargetBatch) -> None:
         """Takes the batch in."""
-        first, n = int(batch.positions[0]), len(batch.tokens)
-        self._network.ingest(batch.tokens, batch.positions, follows=self._newest == first - 1)
-        self._batch = first, n
-        self._newest = first + n - 1
+        first = int(batch.positions[0])
+        self._network.ingest(batch.tokens, first, follows=self._newest == first - 1)
+        self._newest = first + len(batch.tokens) - 1
 
     def draft(self, request: DraftRequest) -> Draft:
         """Proposes up to `n_max` tokens; see `specli.drafters.stepping`."""
@@ -58,7 +56,7 @@ class FeedbackDrafter:
         sampler.prepare(request)
         if sampler.is_greedy and self._config.p_min <= 0:
             values, ids = network.draft(token, position)
-            return likeliest(values, ids[:, 0].tolist(), self._config, limit=request.max_tokens)
+            return likeliest(values, ids, self._config, limit=request.max_tokens)
         rest = iter(range(1, network.n_draft))
         return collect(
             sampler.best(*network.start(token, position)),
@@ -69,11 +67,7 @@ class FeedbackDrafter:
         )
 
     def accept(self, n_accepted: int, *, own: bool) -> None:
-        """The state at the last token that stood is the one before the next token."""
-        first, n = self._batch
-        stood = min(1 + n_accepted, n)
-        self._network.keep(stood)
-        self._newest = first + stood - 1
+        """Nothing: `process` has seen what stands."""
 
     def rewind(self, length: int) -> None:
         """The state before token `length` is gone, but the cell of that pair is still there (`Drafter.rewind`)."""

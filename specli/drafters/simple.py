@@ -45,7 +45,7 @@ class DraftSimple:
         self._whole = writer(model, n_steps=self.max_draft, n_logits=n_shared, n_candidates=1)
         self._step = writer(model, n_steps=1, n_logits=n_shared) if config.is_stepwise else self._whole
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
-        self._told: list[int] = []  # the target's tokens as `process` showed them, rejected tail included
+        self._told: list[int] = []  # the target's tokens as `process` showed them
         self._cached: list[int] = []  # the tokens in the draft model's cache
         self._n_agreed = 0  # leading cached tokens known to be the sequence's
         self._is_generating = False
@@ -75,9 +75,8 @@ class DraftSimple:
             del tokens[:n_early]
         if self._sampler.is_greedy and self._config.p_min <= 0:
             values, ids = self._whole.write(self._shared(tokens), len(self._cached))
-            written = ids[:, 0].tolist()
-            self._cached += [*tokens, *written[:-1]]
-            return likeliest(values, written, self._config, limit=request.max_tokens)
+            self._cached += [*tokens, *ids[:-1, 0].tolist()]
+            return likeliest(values, ids, self._config, limit=request.max_tokens)
         return collect(
             self._advance(tokens),
             lambda token: self._advance([token]),

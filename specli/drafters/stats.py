@@ -15,7 +15,8 @@ def ratio(numerator: float, denominator: float) -> float | None:
 
 def count_prefix(counts: list[int], n: int) -> None:
     """Adds one to each of the first `n` counts, growing the list as needed."""
-    counts.extend([0] * (n - len(counts)))
+    if len(counts) < n:
+        counts.extend([0] * (n - len(counts)))
     for i in range(n):
         counts[i] += 1
 

@@ -7,7 +7,7 @@ likeliest tokens alone. Ties go to the lowest id, where llama.cpp leaves them op
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,22 +84,20 @@ class CandidateSampler:
         return int(candidates.ids[place])
 
 
-def likeliest(values: npt.NDArray[np.float32], tokens: Sequence[int], config: DraftConfig, *, limit: int) -> Draft:
+def likeliest(values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], config: DraftConfig, *, limit: int) -> Draft:
     """The greedy draft of steps that are all made, where `p_min` is 0; see `collect`.
 
     Args:
         values: `[N, C]` logits of every step's candidates, descending.
-        tokens: The best of every step.
+        ids: `[N, C]`, the candidates.
         config: `n_max`, `n_min`.
         limit: Most tokens that are of use.
     """
     n = max(1, min(config.n_max, limit))
-    draft: list[int] = []
-    for token, value in zip(tokens, values[:n, 0].tolist(), strict=False):
-        if not math.isfinite(value):
-            break
-        draft.append(token)
-    return Draft(draft) if len(draft) >= config.n_min else Draft()
+    tokens, best = ids[:n, 0].tolist(), values[:n, 0].tolist()
+    if not all(map(math.isfinite, best)):
+        del tokens[next(i for i, value in enumerate(best) if not math.isfinite(value)) :]
+    return Draft(tokens) if len(tokens) >= config.n_min else Draft()
 
 
 def collect(

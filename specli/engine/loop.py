@@ -115,23 +115,31 @@ class Engine:
         sampler = Sampler(request.sampling, self.tokenizer, n_vocab=self.target.config.n_vocab)
         return Generation(self, list(prompt), request, sampler)
 
-    def evaluate(self, tokens: Sequence[int], n_outputs: int) -> tuple[npt.NDArray[np.float32], int]:
-        """Runs the target on the tokens that follow the history and shows the batch to the drafters.
+    def evaluate(self, tokens: Sequence[int], n_outputs: int) -> tuple[npt.NDArray[np.float32], TargetBatch]:
+        """Runs the target on tokens that may follow the history.
 
         Returns:
-            Logits `[N, V]` float32 of the last N = `n_outputs` rows, valid until the next call; nanoseconds the
-            drafters took.
+            Logits `[N, V]` float32 of the last N = `n_outputs` rows, valid until the next call; the batch for `extend`.
         """
         start, n = len(self.history), len(tokens)
         ids, positions = np.array(tokens, dtype=np.int32), self._counting[start : start + n]
         out = self.target.forward(ids, positions, self._slots[:n], self._counting[n - n_outputs : n])
+        return out.read(), TargetBatch(ids, positions, out.features)
+
+    def extend(self, tokens: Sequence[int], batch: TargetBatch) -> None:
+        """Takes the first tokens of the batch just evaluated into the history and shows them to the drafters.
+
+        Args:
+            tokens: Those tokens.
+            batch: The whole batch; what else it has is forgotten.
+        """
+        n = len(tokens)
         self.history += tokens
-        logits = out.read()
-        if not self.chain.drafters:
-            return logits, 0
-        begun = time.perf_counter_ns()
-        self.chain.process(TargetBatch(ids, positions, out.features))
-        return logits, time.perf_counter_ns() - begun
+        if n < len(batch.tokens):
+            self.target.cache.truncate(SLOT, len(self.history))
+            batch = TargetBatch(batch.tokens[:n], batch.positions[:n], batch.features)
+        if self.chain.drafters:
+            self.chain.process(batch)
 
     def plain_step_ns(self, repeats: int = 3) -> float:
         """Time of a forward of one row at the end of the history, the least of `repeats`.
@@ -257,7 +265,8 @@ class Generation(Iterator[TokenEvent]):
         for at in range(start, len(self.prompt), size):
             chunk = self.prompt[at : at + size]
             is_last = at + len(chunk) == len(self.prompt)
-            logits, _ = engine.evaluate(chunk, len(chunk) if wants_all else int(is_last))
+            logits, batch = engine.evaluate(chunk, len(chunk) if wants_all else int(is_last))
+            engine.extend(chunk, batch)
             if wants_all:
                 following = self.prompt[at + 1 : at + 1 + len(chunk)]
                 self.prompt_logprobs += [
@@ -287,19 +296,18 @@ class Generation(Iterator[TokenEvent]):
 
     def _verify(self, last: int, draft: Draft) -> tuple[Verdict, npt.NDArray[np.float32]]:
         engine, timings = self._engine, self.timings
-        base = len(engine.history)
-        k = len(draft.tokens)
+        tokens = [last, *draft.tokens]
         begun = time.perf_counter_ns()
-        logits, process_ns = engine.evaluate([last, *draft.tokens], k + 1)
+        logits, batch = engine.evaluate(tokens, len(tokens))
         evaluated = time.perf_counter_ns()
         verdict = engine.rule(draft, logits, self._sampler)
-        done = time.perf_counter_ns()
-        engine.truncate(base + 1 + verdict.n_accepted)
-        timings.verify_ns += evaluated - begun - process_ns
-        timings.draft_ns += process_ns
-        timings.sample_ns += done - evaluated
-        if k:
+        sampled = time.perf_counter_ns()
+        engine.extend(tokens[: len(verdict.tokens)], batch)
+        if draft.tokens:
             engine.chain.accept(verdict.n_accepted)
+        timings.verify_ns += evaluated - begun
+        timings.sample_ns += sampled - evaluated
+        timings.draft_ns += time.perf_counter_ns() - sampled
         return verdict, logits
 
     def _emit(

@@ -101,7 +101,8 @@ def with_target(engine: Engine) -> Feed:
 
     def feed(tokens: Sequence[int], position: int) -> None:
         engine.truncate(position)
-        engine.evaluate(tokens, 0)
+        _, batch = engine.evaluate(tokens, 0)
+        engine.extend(tokens, batch)
 
     return feed
 
@@ -160,7 +161,7 @@ def replay(
             draft, _ = chain.draft(DraftRequest(history, tokens[end], most))
             drafted = draft.tokens
         n_accepted = next((i for i, token in enumerate(drafted) if token != tokens[end + 1 + i]), len(drafted))
-        feed([tokens[end], *drafted], end)
+        feed(tokens[end : end + 1 + n_accepted], end)
         if drafted:
             chain.accept(n_accepted)
         rows[len(drafted) + 1] = rows.get(len(drafted) + 1, 0) + 1

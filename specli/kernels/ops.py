@@ -17,6 +17,7 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -103,13 +104,23 @@ class Buffer:
         """The rows `start … stop-1` as a view."""
         return Buffer(self.storage[start:stop], self.extent)
 
+    @cached_property
+    def _first_column(self) -> Array:
+        return self.storage[:, 0]
+
     def fill(self, values: int | npt.NDArray[np.int32], start: int = 0) -> None:
         """Writes numbers from the host into the first column, from row `start` on; a single one into that row only."""
-        n = 1 if isinstance(values, int) else len(values)
-        if isinstance(self.storage, np.ndarray) or isinstance(values, int):
-            self.storage[start : start + n, 0] = values
+        column = self._first_column
+        if isinstance(values, int):
+            column[start] = values
+        elif isinstance(column, np.ndarray):
+            column[start : start + len(values)] = values
         else:
-            self.storage[start : start + n, 0] = tensor_of(values)
+            column[start : start + len(values)] = tensor_of(values)
+
+    def spread(self, value: int) -> None:
+        """Writes one number into the first column of every row."""
+        self._first_column[:] = value
 
     def read(self) -> npt.NDArray[Any]:
         """The contents on the host, `[capacity, width]`; a view where the buffer lies there."""

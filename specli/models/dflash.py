@@ -37,7 +37,8 @@ class DFlashNetwork:
         options: Capacity and cache types.
         target: Whose states it reads, and whose embedding and head it borrows where the file has none.
         n_draft: Tokens to propose, 1 … `config.max_draft`. The block always has this length.
-        steps: Also make the programs for drafting slot by slot (`backbone`, `slot`).
+        steps: Also make the programs for drafting slot by slot (`backbone`, `slot`), look at several candidates, and
+            predict confidence.
 
     Attributes:
         config: Shape and constants.
@@ -78,7 +79,7 @@ class DFlashNetwork:
         self._output = weights.output or Matrix.of(target.output)
         factors = value_of(weights.rope_factors) if rope.uses_factors else None
         self._rope = rope_table(rope, options.capacity, executor, factors=factors)
-        self._allocate(target.features["layers"])
+        self._allocate(target.features["layers"], several=steps)
         self._ingest = executor.compile(self._trace_ingest)
         self._block = executor.compile(self._trace_block)
         self._backbone: Program | None = None
@@ -87,16 +88,11 @@ class DFlashNetwork:
             self._backbone = executor.compile(self._trace_backbone)
             self._steps = [executor.compile(self._step(index)) for index in range(n_draft)]
 
-    def ingest(self, positions: Ints) -> None:
-        """Takes the target's captured states of its latest batch into the cache.
-
-        Args:
-            positions: `[T]`, of the batch's tokens, ascending.
-        """
-        n = len(positions)
-        self._context.positions.fill(positions)
+    def ingest(self, n: int, position: int) -> None:
+        """Takes the states that the target has just captured of `n` tokens, the first at `position`, into the cache."""
+        self._context.positions.fill(self._counting[position : position + n])
         self._ingest.run(n)
-        self.cache.extended(SLOT, int(positions[-1]) + 1)
+        self.cache.extended(SLOT, position + n)
 
     def block(self, anchor: int, position: int) -> None:
         """Fills `slots` with the likeliest continuation: one run of one program.
@@ -128,27 +124,27 @@ class DFlashNetwork:
         """Releases the executor."""
         self.executor.close()
 
-    def _allocate(self, features: Buffer) -> None:
+    def _allocate(self, features: Buffer, *, several: bool) -> None:
         new, config, n_draft = self.executor.buffer, self.config, self._n_draft
         n_logits, mapping = self._weights.n_logits, self._weights.mapping
         n_embd, n_slots = config.network.n_embd, n_draft + config.first_slot
         self._features = features
-        self._ahead = np.arange(n_slots, dtype=np.int32)
+        self._counting = np.arange(self.cache.capacity, dtype=np.int32)
         self._context = self._new_rows(features.capacity)
         self._tokens = new(n_slots, 1, Extent.TOKENS, np.int32)
-        self._tokens.fill(np.full(n_slots, config.mask_id, np.int32))
+        self._tokens.spread(config.mask_id)
         self._rows = self._new_rows(n_slots, ends=not all(config.causal))
         self._x = new(n_slots, n_embd, Extent.TOKENS)
         self._predicting = new(n_draft, 1, Extent.OUTPUTS, np.int32)
         self._predicting.fill(np.arange(config.first_slot, n_slots, dtype=np.int32))
         self._previous = new(1, 1, Extent.ONE, np.int32)
-        n_candidates = self._weights.head.n_candidates(n_logits)
+        n_candidates = self._weights.head.n_candidates(n_logits) if several else 1  # whole drafts are made of the best
         self.slots = Slots(
             hidden=new(n_draft, n_embd, Extent.OUTPUTS),
             logits=new(n_draft, n_logits, Extent.OUTPUTS),
             values=new(n_draft, n_candidates, Extent.OUTPUTS),
             ids=new(n_draft, n_candidates, Extent.OUTPUTS, np.int32),
-            confidence=new(n_draft, 1, Extent.OUTPUTS),
+            confidence=new(n_draft, 1, Extent.OUTPUTS) if several else None,
             mapping=None if mapping is None else self.executor.array(mapping),
         )
         self._weights.head.allocate(self.executor, self.slots)
@@ -165,9 +161,9 @@ class DFlashNetwork:
     def _place(self, anchor: int, position: int) -> None:
         n_slots = self._tokens.capacity
         self._tokens.fill(anchor)
-        self._rows.positions.fill(self._ahead + position)
+        self._rows.positions.fill(self._counting[position : position + n_slots])
         if self._rows.ends is not None:
-            self._rows.ends.fill(np.full(n_slots, position + n_slots, dtype=np.int32))
+            self._rows.ends.spread(position + n_slots)
 
     def _trace_ingest(self, ops: Ops) -> None:
         fused = self._context.scratch.buffer("fused", self.config.network.n_embd)

@@ -42,15 +42,16 @@ class MarkovHead:
 
     def trace(self, ops: Ops, slots: Slots) -> None:
         """The hidden half of the confidence head's input."""
-        ops.copy(self._joined.columns(0, self._n_embd), slots.hidden)
+        if slots.confidence is not None:
+            ops.copy(self._joined.columns(0, self._n_embd), slots.hidden)
 
     def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
-        """Biased logits, candidates, confidence."""
+        """Biased logits, candidates, confidence where it is asked for."""
         slot, joined = slots.row(index), self._joined.row(index)
         markov = joined.columns(self._n_embd, self._n_embd + self._rank)
         ops.embed(markov, self._markov_w1.value, previous)
         ops.linear([slot.logits], markov, [self._markov_w2.value], accumulate=True)
         slot.trace_candidates(ops, slot.values, slot.ids)
-        if self._conf_proj is not None:
+        if self._conf_proj is not None and slot.confidence is not None:
             ops.linear([slot.confidence], joined, [self._conf_proj.value], biases=[value_of(self._conf_bias)])
             ops.sigmoid(slot.confidence)

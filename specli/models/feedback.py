@@ -8,8 +8,8 @@ to stand, the network's own while it drafts. So states go through one buffer, sh
     last row        zeros: before the first token of a sequence
 
 `ingest` fills it and writes keys and values of the pairs (row t, token t), all that a layer leaves behind for later.
-What is true of a pair stays true, so nothing is computed again after a rejection: the row of the last token that stood
-is carried, and cells behind it are overwritten before anybody reads them. `draft` is one program for a whole draft.
+What is true of a pair stays true, so nothing is computed again after a rejection: the row of the last token is carried,
+and cells that a draft wrote are overwritten before anybody reads them. `draft` is one program for a whole draft.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FeedbackNetwork(ABC):
         self._features = features
         self._mapping = None if mapping is None else executor.array(mapping)
         self._unread_cell = options.capacity - 1
-        self._ahead = np.arange(n_draft, dtype=np.int32)
+        self._counting = np.arange(options.capacity, dtype=np.int32)
 
         states = new(n + 2, width, Extent.TOKENS)
         self._states = states
@@ -98,28 +98,25 @@ class FeedbackNetwork(ABC):
 
     # -- use -------------------------------------------------------------------------------------------------------
 
-    def ingest(self, tokens: Ints, positions: Ints, *, follows: bool) -> None:
-        """Takes in the batch whose states the target has just captured.
+    def ingest(self, tokens: Ints, position: int, *, follows: bool) -> None:
+        """Takes in tokens whose states the target has just captured; the last of these is carried on.
 
         Args:
             tokens: `[T]`.
-            positions: `[T]`, ascending by one.
+            position: Of the first.
             follows: Whether the carried state is the one before the first token. If not, the pair of that token is in
                 the cache already.
         """
-        n, first = len(tokens), int(positions[0])
-        cells = positions + self.cell_offset
-        if first == 0:
+        n, cell, cells = len(tokens), position + self.cell_offset, self._rows.positions
+        if position == 0:
             self._carried.fill(self._zero_row)
-        if first + self.cell_offset < 0 or (first > 0 and not follows):
-            cells[0] = self._unread_cell
+        if cell < 0 or (position > 0 and not follows):
+            cells.fill(self._unread_cell)
+            cells.fill(self._counting[cell + 1 : cell + n], 1)
+        else:
+            cells.fill(self._counting[cell : cell + n])
         self._tokens.fill(tokens)
-        self._rows.positions.fill(cells)
         self._ingest.run(n)
-        self.keep(n)
-
-    def keep(self, n: int) -> None:
-        """The first `n` ≥ 1 tokens of the latest batch stand."""
         self._carried.fill(n)
 
     def draft(self, token: int, position: int) -> tuple[Floats, Ints]:
@@ -192,11 +189,11 @@ class FeedbackNetwork(ABC):
     def _place(self, token: int, position: int) -> None:
         self._ids.fill(token)
         if self._steps.ends is not None:
-            everywhere = np.full(self.n_draft, position, dtype=np.int32)
-            self._steps.positions.fill(everywhere)
-            self._steps.ends.fill(everywhere)
+            self._steps.positions.spread(position)
+            self._steps.ends.spread(position)
         else:
-            self._steps.positions.fill(self._ahead + (position + self.cell_offset))
+            cell = position + self.cell_offset
+            self._steps.positions.fill(self._counting[cell : cell + self.n_draft])
 
     def _step(self, index: int) -> tuple[Floats, Ints]:
         self._programs[index].run(1)

@@ -37,6 +37,7 @@ class Slots:
         values: `[N, C]` float32, the logits (or scores) of the candidates, descending.
         ids: `[N, C]` int32, the candidates, as the target numbers them.
         confidence: `[N, 1]` float32, predicted probability that the slot's token is accepted; only some heads fill it.
+            None = nobody asks.
         mapping: `[V_d]` int32, the target's id of every draft token; None = the same.
     """
 
@@ -44,7 +45,7 @@ class Slots:
     logits: Buffer
     values: Buffer
     ids: Buffer
-    confidence: Buffer
+    confidence: Buffer | None
     mapping: Array | None
 
     def row(self, index: int) -> Slots:
@@ -54,12 +55,13 @@ class Slots:
             self.logits.row(index),
             self.values.row(index),
             self.ids.row(index),
-            self.confidence.row(index),
+            None if self.confidence is None else self.confidence.row(index),
             self.mapping,
         )
 
     def read(self) -> list[Proposal]:
         """All slots, on the host."""
+        assert self.confidence is not None, "made for whole drafts"
         values, ids, confidence = (b.read() for b in (self.values, self.ids, self.confidence))
         return [Proposal(*row) for row in zip(values, ids, confidence[:, 0], strict=True)]
 

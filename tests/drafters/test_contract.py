@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,18 +103,16 @@ class Run:
         for _ in range(n_rounds):
             draft = self.drafter.draft(DraftRequest(history, last, 8)).tokens[:8]
             drafts.append(draft)
-            start = len(history)
-            chosen = self.evaluate(history, [last, *draft])
-            n_accepted = next((i for i, token in enumerate(draft) if chosen[i] != token), len(draft))
-            del history[start + 1 + n_accepted :]
+            chosen = self.evaluate(history, [last, *draft], draft)
+            n_accepted = len(chosen) - 1
             if draft:
                 self.drafter.accept(n_accepted, own=True)
-            generated += chosen[: n_accepted + 1]
+            generated += chosen
             last = generated[-1]
         return generated, drafts
 
-    def evaluate(self, history: list[int], tokens: list[int]) -> list[int]:
-        """The target's choice after each token; the drafter sees the batch."""
+    def evaluate(self, history: list[int], tokens: list[int], draft: Sequence[int] = ()) -> list[int]:
+        """The target's choice after each token, up to the first that the draft differs from; the drafter sees these."""
         model = self.inputs.target
         assert model is not None
         ids = np.array(tokens, dtype=np.int32)
@@ -122,9 +120,10 @@ class Run:
         rows = np.arange(len(ids), dtype=np.int32)
         out = model.forward(ids, positions, np.zeros_like(ids), rows)
         chosen = [int(token) for token in out.logits.argmax(dim=1)]
-        history += tokens
-        self.drafter.process(TargetBatch(ids, positions, out.features))
-        return chosen
+        n_stand = next((i + 1 for i, token in enumerate(draft) if chosen[i] != token), len(tokens))
+        history += tokens[:n_stand]
+        self.drafter.process(TargetBatch(ids[:n_stand], positions[:n_stand], out.features))
+        return chosen[:n_stand]
 
 
 def test_rows_are_in_upstream_order() -> None:

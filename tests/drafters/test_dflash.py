@@ -70,7 +70,9 @@ def zoo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
 def test_drafts_equal_recorded_ones(shared: Path, zoo: tuple[Path, Path], index: int, kernels: str) -> None:
     """Every draft of llama.cpp b11434, with the probabilities of its three best candidates."""
     recorded = json.loads((shared / "golden" / "zoo" / "dflash_zlab" / "golden.json").read_text())["runs"][index]
-    with open_pair(*zoo, "draft-dflash", DraftConfig(n_max=recorded["n_max"]), kernels=kernels) as pair:
+    with open_pair(
+        *zoo, "draft-dflash", DraftConfig(n_max=recorded["n_max"], probabilistic=True), kernels=kernels
+    ) as pair:
         prompt = pair.tokenizer.encode(recorded["prompt"], add_special=True, parse_special=True)
         pair.prompt(prompt[:-1])
         last, n_drafted, n_accepted = prompt[-1], 0, 0
@@ -159,7 +161,7 @@ def test_slot_conventions_differ_by_one_position(tmp_path: Path) -> None:
 def test_p_min_ends_a_draft_before_an_unlikely_token(kind: str, tmp_path: Path) -> None:
     """Probabilities are those among ten candidates, or among the selector's."""
     target, draft, spec_type = files_of(tmp_path, kind)
-    with open_pair(target, draft, spec_type, DraftConfig(n_max=5)) as pair:
+    with open_pair(target, draft, spec_type, DraftConfig(n_max=5, probabilistic=True)) as pair:
         pair.prompt(PROMPT)
         tokens = pair.draft(9).tokens
         best = [float(1 / np.exp(p.values - p.values[0]).sum()) for p in proposals_of(pair)]
@@ -176,7 +178,7 @@ def test_p_min_ends_a_draft_before_an_unlikely_token(kind: str, tmp_path: Path) 
 @pytest.mark.parametrize("survival", [False, True], ids=["each", "product"])
 def test_confidence_ends_a_draft(survival: bool, tmp_path: Path) -> None:
     target, draft, spec_type = files_of(tmp_path, "dspark")
-    with open_pair(target, draft, spec_type, DraftConfig(n_max=6)) as pair:
+    with open_pair(target, draft, spec_type, DraftConfig(n_max=6, probabilistic=True)) as pair:
         pair.prompt(PROMPT)
         tokens = pair.draft(9).tokens
         confidence = np.array([p.confidence for p in proposals_of(pair)])
@@ -246,6 +248,21 @@ def test_steps_and_chain_agree(kind: str, tmp_path: Path) -> None:
         assert pair.draft(9, temperature=1e-4, seed=3).tokens == greedy
 
 
+@KERNELS
+@KIND
+def test_whole_drafts_look_at_one_candidate(kind: str, kernels: str, tmp_path: Path) -> None:
+    """It is the first of several, and nobody asks for confidence."""
+    target, draft, spec_type = files_of(tmp_path, kind)
+    drafts = []
+    for config in (DraftConfig(n_max=5, probabilistic=True), DraftConfig(n_max=5)):
+        with open_pair(target, draft, spec_type, config, kernels=kernels) as pair:
+            pair.prompt(PROMPT)
+            drafts.append([pair.draft(9).tokens, pair.draft(31).tokens])
+            slots = network_of(pair).slots
+    assert drafts[0] == drafts[1]
+    assert (slots.ids.width, slots.confidence) == (1, None)
+
+
 @pytest.mark.parametrize("kernels", executors())
 @pytest.mark.parametrize("cache", ["f16", "bf16", "q8_0", "q4_0"])
 def test_cache_types_change_drafts_little(cache: str, kernels: str, tmp_path: Path) -> None:
@@ -259,7 +276,7 @@ def test_cache_types_change_drafts_little(cache: str, kernels: str, tmp_path: Pa
             torch.manual_seed(0)
             noise = torch.randn(48, features.width)  # the same context, whatever the target's cache did to it
             features.data[:48] = noise
-            network_of(pair).ingest(np.arange(48, dtype=np.int32))
+            network_of(pair).ingest(48, 0)
             network_of(pair).block(9, 48)
             values.append(network_of(pair).slots.logits.data.clone())
     spread = values[0].std()

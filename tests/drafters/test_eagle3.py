@@ -165,8 +165,7 @@ def test_another_drafter_s_round_leaves_the_same_state(tmp_path: Path) -> None:
             pair.prompt(TOKENS[:30])
             if own:
                 pair.draft(TOKENS[30])
-            pair.feed([TOKENS[30], 7, 8, 9])
-            del pair.history[32:]
+            pair.feed([TOKENS[30], 7, 8, 9], 2)
             pair.drafter.accept(1, own=own)
             drafts.append(pair.draft(50).tokens)
     assert drafts[0] == drafts[1]

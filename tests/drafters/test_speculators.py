@@ -45,7 +45,7 @@ def test_eagle3_logits(tmp_path: Path, kernels: str, name: str) -> None:
         for slot, steps in zip(SLOTS, RECORDED[name], strict=True):
             n = slot + 1
             network._features.data[:n] = torch.from_numpy(states[:n])
-            network.ingest(tokens[:n], np.arange(n, dtype=np.int32), follows=True)
+            network.ingest(tokens[:n], 0, follows=True)
             network.start(int(tokens[n]), n)
             for step, expected in enumerate(steps):
                 if step:
@@ -68,7 +68,7 @@ def test_slots_of_a_block(tmp_path: Path, kernels: str, name: str) -> None:
         assert first == (name == "dflash-speculators-sliding")
         for index, anchor in enumerate(ANCHORS):
             network._features.data[:anchor] = torch.from_numpy(states[:anchor])
-            network.ingest(np.arange(anchor, dtype=np.int32))
+            network.ingest(anchor, 0)
             network.backbone(int(tokens[anchor]), anchor)
             hidden = network.slots.hidden.data.numpy()
             np.testing.assert_allclose(hidden, recorded["hidden"][index][first:], rtol=0, atol=5e-4)

@@ -44,9 +44,9 @@ def test_temperature_divides_the_logits() -> None:
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
 def test_no_candidates_where_nothing_is_possible(value: float) -> None:
     """reports.md D22: a head that yields only -inf means no draft."""
-    values, ids = np.full((2, 10), value, np.float32), np.arange(10, dtype=np.int32)
-    assert Candidates.best(values[0], ids) is None
-    assert likeliest(values, [3, 4], DraftConfig(n_max=2), limit=9).tokens == []
+    values, ids = np.full((2, 10), value, np.float32), np.arange(20, dtype=np.int32).reshape(2, 10)
+    assert Candidates.best(values[0], ids[0]) is None
+    assert likeliest(values, ids, DraftConfig(n_max=2), limit=9).tokens == []
 
 
 def test_impossible_tokens_have_no_probability() -> None:
@@ -145,8 +145,8 @@ def test_stop_rules(config: DraftConfig, limit: int, tokens: list[int]) -> None:
     assert not tokens or len(fed) <= len(tokens)
     if not config.is_stepwise:  # all steps made at once give the same draft
         values = np.array([[1.0, 0.0]] * len(STEPS), np.float32)
-        best = [int(candidates.ids[0]) for candidates in STEPS]
-        assert likeliest(values, best, config, limit=limit).tokens == tokens
+        ids = np.array([candidates.ids for candidates in STEPS])
+        assert likeliest(values, ids, config, limit=limit).tokens == tokens
 
 
 def test_the_last_proposed_token_is_not_fed() -> None:
@@ -156,7 +156,7 @@ def test_the_last_proposed_token_is_not_fed() -> None:
 def test_drafting_ends_where_nothing_is_possible() -> None:
     assert run([STEPS[0], None], DraftConfig(n_max=3))[0].tokens == [1]
     values = np.array([[1.0], [-math.inf], [1.0]], np.float32)
-    assert likeliest(values, [1, 0, 1], DraftConfig(n_max=3), limit=9).tokens == [1]
+    assert likeliest(values, np.array([[1], [0], [1]]), DraftConfig(n_max=3), limit=9).tokens == [1]
 
 
 def test_sampled_drafts_carry_the_candidates_of_every_token() -> None:

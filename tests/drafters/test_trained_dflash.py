@@ -46,7 +46,7 @@ def recorded(shared: Path, name: str) -> list[dict[str, Any]]:
 
 def open_run(name: str, target: Path, drafts: dict[str, Path]) -> Any:
     kind, _, n_max, *rest = name.split()
-    config = DraftConfig(n_max=int(n_max[1:]), p_min=float(rest[0][1:]) if rest else 0.0)
+    config = DraftConfig(n_max=int(n_max[1:]), p_min=float(rest[0][1:]) if rest else 0.0, probabilistic=True)
     return open_pair(
         target, drafts[kind], f"draft-{kind}", config,
         kernels=executors()[-1], cache="f16", capacity=512, max_tokens=256,

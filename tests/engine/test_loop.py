@@ -76,8 +76,24 @@ def test_cache_and_drafters_hold_exactly_the_sequence_after_rejections() -> None
     engine = make([drafter], target=target)
     list(engine.generate([3, 4], request(7)))
     assert engine.history == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert target.cells == engine.history
+    assert target.cells == drafter.seen == engine.history
     assert [verdict for verdict, own in drafter.verdicts if own] == [2, 2]
+
+
+def test_a_round_that_fails_leaves_what_was_there_before_it() -> None:
+    drafter, target = ScriptedDrafter(half_right), ScriptedTarget(count_up)
+    engine = make([drafter], target=target)
+    events = engine.generate([3, 4], request(7))
+    next(events)
+    judge, engine.rule = engine.rule, lambda *_: 1 // 0  # type: ignore[return-value, assignment]
+    with pytest.raises(ZeroDivisionError):
+        next(events)
+    assert drafter.seen == engine.history == [3, 4]
+    engine.rule = judge
+    generation = engine.generate([3, 4, 5, 6], request(7))
+    list(generation)
+    assert generation.tokens == [7, 8, 9, 10, 11, 12, 13]
+    assert drafter.seen == engine.history
 
 
 def test_end_token_inside_a_draft_ends_the_request_as_plain_decoding_does() -> None:

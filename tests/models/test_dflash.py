@@ -20,6 +20,7 @@ from tests.support.tiny_gguf import tiny_gguf
 
 TOLERANCE = 1e-4  # float32 against float64 on logits of size 10
 N_DRAFT = 5
+SEVERAL = DraftConfig(n_max=N_DRAFT, probabilistic=True)  # several candidates, and confidence
 # name: type, what the file has, target architecture
 CASES: dict[str, tuple[str, dict[str, object], str]] = {
     "plain": ("draft-dflash", {}, "llama"),
@@ -94,7 +95,7 @@ def test_equals_the_written_maths(case: str, tmp_path: Path) -> None:
     """After prompts of several lengths in chunks of several sizes, and after drafts that stand in part."""
     target, draft, spec_type = files_of(tmp_path, case)
     rng = random.Random(case)
-    with open_pair(target, draft, spec_type, DraftConfig(n_max=N_DRAFT)) as pair:
+    with open_pair(target, draft, spec_type, SEVERAL) as pair:
         n_vocab = pair.target.config.n_vocab
         for length, chunk in ((1, 1), (6, 4), (40, 13)):
             pair.prompt([rng.randrange(n_vocab) for _ in range(length)], chunk=chunk)
@@ -111,7 +112,7 @@ def test_any_path_to_a_position_gives_the_same_bits(case: str, tmp_path: Path) -
     prompt = [(7 * i) % 90 + 5 for i in range(50)]
 
     def bits(path: Callable[[Pair], None]) -> list[tuple[bytes, bytes]]:
-        with open_pair(target, draft, spec_type, DraftConfig(n_max=N_DRAFT), kernels="cpu", cache="f16") as pair:
+        with open_pair(target, draft, spec_type, SEVERAL, kernels="cpu", cache="f16") as pair:
             path(pair)
             pair.draft(9)
             assert pair.history == prompt
@@ -136,7 +137,7 @@ def test_depth_changes_nothing(case: str, depth: int, tmp_path: Path) -> None:
     """reports.md D10 (a block one position too early), D11 and C5 (a window with other positions): near and far."""
     target, draft, spec_type = files_of(tmp_path, case)
     rng = random.Random(depth)
-    with open_pair(target, draft, spec_type, DraftConfig(n_max=N_DRAFT), capacity=1024, max_tokens=128) as pair:
+    with open_pair(target, draft, spec_type, SEVERAL, capacity=1024, max_tokens=128) as pair:
         pair.prompt([rng.randrange(pair.target.config.n_vocab) for _ in range(depth)], chunk=128)
         compare(pair, (target, draft), 8)
 

@@ -36,13 +36,13 @@ class Pair:
     tokenizer: Tokenizer
     history: list[int] = field(default_factory=list)
 
-    def feed(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Evaluates tokens behind the history and shows them to the drafter; logits `[len(tokens), V]`."""
+    def feed(self, tokens: Sequence[int], n_stand: int | None = None) -> torch.Tensor:
+        """Evaluates tokens behind the history and shows the drafter those that stand; logits `[len(tokens), V]`."""
         ids = np.array(tokens, dtype=np.int32)
         positions = np.arange(len(self.history), len(self.history) + len(ids), dtype=np.int32)
         out = self.target.forward(ids, positions, np.zeros_like(ids), np.arange(len(ids), dtype=np.int32))
-        self.history += tokens
-        self.drafter.process(TargetBatch(ids, positions, out.features))
+        self.history += tokens[:n_stand]
+        self.drafter.process(TargetBatch(ids[:n_stand], positions[:n_stand], out.features))
         return out.logits
 
     def prompt(self, tokens: Sequence[int], *, chunk: int = 64) -> None:
@@ -58,9 +58,7 @@ class Pair:
 
     def verify(self, last: int, draft: Sequence[int], n_accepted: int) -> torch.Tensor:
         """Evaluates a draft of which `n_accepted` tokens stand; logits as `feed`."""
-        start = len(self.history)
-        logits = self.feed([last, *draft])
-        del self.history[start + 1 + n_accepted :]
+        logits = self.feed([last, *draft], 1 + n_accepted)
         if draft:
             self.drafter.accept(n_accepted, own=True)
         return logits

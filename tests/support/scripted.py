@@ -72,11 +72,12 @@ class ScriptedDrafter:
 
     def process(self, batch: TargetBatch) -> None:
         start = int(batch.positions[0])
-        assert start <= len(self.seen), "a batch left a gap"
-        self.seen[start:] = batch.tokens.tolist()
+        assert start == len(self.seen), "a batch left a gap, or showed tokens again"
+        assert len(batch.tokens) == len(batch.positions)
+        self.seen += batch.tokens.tolist()
 
     def draft(self, request: DraftRequest) -> Draft:
-        assert self.seen[: len(request.history)] == list(request.history)
+        assert self.seen == list(request.history)
         tokens = [*request.history, request.last_token]
         return Draft(self.rule(tokens, min(self.max_draft, request.max_tokens)))
 
