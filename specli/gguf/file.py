@@ -269,7 +269,7 @@ class _Shard:
                 self._fail(f"{what} is there twice")
             if offset != expected:
                 self._fail(f"{what} has offset {offset}, expected {expected}")
-            n_bytes = math.prod(shape[:-1]) * type.row_bytes(shape[-1] if shape else 1)
+            n_bytes = math.prod(shape[:-1]) * type.row_bytes(shape[-1])
             rest = max(0, self.n_bytes - base - offset)
             if n_bytes > rest:
                 self._fail(f"{what} at byte {base + offset} needs {n_bytes} bytes, the file ends after {rest}")
@@ -284,7 +284,7 @@ class _Shard:
         n_axes = self._number("<I", f"axis count of {what}")
         if n_axes > MAX_AXES:
             self._fail(f"{what} has {n_axes} axes, expected at most {MAX_AXES}")
-        extents = [self._number("<Q", f"axis of {what}") for _ in range(n_axes)]
+        extents = [self._number("<Q", f"axis of {what}") for _ in range(n_axes)] or [1]  # no axes: one number
         if 0 in extents:
             self._fail(f"{what} has an empty axis: {extents}")
         number = self._number("<I", f"type of {what}")
@@ -292,9 +292,10 @@ class _Shard:
             type = QuantType(number)
         except ValueError:
             raise UnsupportedError(f"{self.path}: {what} has unknown quant type {number}") from None
-        width = extents[0] if extents else 1
-        if width % type.block_size:
-            self._fail(f"{what} has rows of {width} elements, expected a multiple of {type.block_size} ({type.label})")
+        if extents[0] % type.block_size:
+            self._fail(
+                f"{what} has rows of {extents[0]} elements, expected a multiple of {type.block_size} ({type.label})"
+            )
         offset: int = self._number("<Q", f"offset of {what}")
         return name, type, tuple(reversed(extents)), offset
 

@@ -348,8 +348,9 @@ def _rope(keys: Keys, head_size: int) -> RopeConfig:
         raise keys.error("rope.dimension_count", n_rot, f"even and at most the head size ({head_size})")
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     base = keys.number("rope.freq_base", 10000.0)
-    if not base > 0 or not factor >= 0:
-        raise keys.error("rope.freq_base", base, f"more than 0, with rope.scaling.factor ({factor}) at least 0")
+    if not base > 0 or not factor >= 0 or (scaling == "yarn" and base == 1):
+        expected = f"more than 0, and not 1 with yarn, with rope.scaling.factor ({factor}) at least 0"
+        raise keys.error("rope.freq_base", base, expected)
     return RopeConfig(
         n_rot=n_rot,
         base=base,

@@ -278,6 +278,10 @@ WRONG_FILES: dict[str, tuple[dict[str, Any], str]] = {
         {"metadata": {"eagle3.norm_before_fc": ("bool", True)}},
         "DRAFT: tensors do not fit architecture eagle3: enc.output_norm.weight is missing",
     ),
+    "head without axes": (
+        {"reduced": 100, "tensors": {"output.weight": np.zeros((), np.float32)}},
+        "DRAFT: output.weight has 1 rows, but d2t names 100",
+    ),
     "fusion for two states": (
         {"tensors": {"fc.weight": np.zeros((64, 128), np.float32)}},
         "DRAFT: tensors do not fit architecture eagle3: fc.weight has shape [64, 128], expected [64, 192]",

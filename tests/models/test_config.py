@@ -126,7 +126,8 @@ def test_gemma3_27b_scales_by_the_width_per_head(tmp_path: Path) -> None:
         (
             "rope.freq_base",
             ("f32", 0.0),
-            "key llama.rope.freq_base is 0.0, expected more than 0, with rope.scaling.factor (0.0) at least 0",
+            "key llama.rope.freq_base is 0.0, expected more than 0, and not 1 with yarn, with rope.scaling.factor (0.0) "
+            "at least 0",
         ),
     ],
 )
@@ -135,6 +136,18 @@ def test_values_out_of_range_are_refused(tmp_path: Path, key: str, pair: tuple |
     with pytest.raises(FormatError) as error:
         config_of(path)
     assert str(error.value) == f"{path}: {message}"
+
+
+def test_yarn_needs_angles_that_differ(tmp_path: Path) -> None:
+    """A base of 1 turns all pairs alike, and the logarithm that yarn divides by is 0."""
+    metadata = {"llama.rope.freq_base": ("f32", 1.0)}
+    assert config_of(tiny_gguf(tmp_path / "m.gguf", "llama", metadata=metadata)).layers[0].rope.base == 1
+    metadata |= {"llama.rope.scaling.type": ("str", "yarn"), "llama.rope.scaling.factor": ("f32", 4.0)}
+    path = tiny_gguf(tmp_path / "y.gguf", "llama", metadata=metadata)
+    with pytest.raises(
+        FormatError, match=r"key llama.rope.freq_base is 1.0, expected more than 0, and not 1 with yarn"
+    ):
+        config_of(path)
 
 
 @pytest.mark.parametrize(

@@ -317,5 +317,5 @@ def write_tiny(
                 writer.add_tensor(name, QuantType.I64, values.shape, values.view(np.uint8))
                 continue
             stored = QuantType.from_label(quant) if values.ndim == 2 else QuantType.F32
-            rows = values.astype(np.float32).reshape(-1, values.shape[-1])
+            rows = values.astype(np.float32).reshape(-1, values.shape[-1] if values.ndim else 1)
             writer.add_tensor(name, stored, values.shape, quantise(stored, rows))
