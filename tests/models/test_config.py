@@ -126,8 +126,8 @@ def test_gemma3_27b_scales_by_the_width_per_head(tmp_path: Path) -> None:
         (
             "rope.freq_base",
             ("f32", 0.0),
-            "key llama.rope.freq_base is 0.0, expected more than 0, and not 1 with yarn, with rope.scaling.factor (0.0) "
-            "at least 0",
+            "key llama.rope.freq_base is 0.0, expected more than 0, and not 1 with yarn, with rope.scaling.factor "
+            "(0.0) at least 0",
         ),
     ],
 )
