@@ -162,7 +162,7 @@ def with_model_defaults(
         names = metadata.require("general.sampling.sequence", "str").split(";")
         found["samplers"] = tuple(filter(None, map(canonical_sampler, names)))
         for name in names:
-            if canonical_sampler(name) is None:
+            if name and canonical_sampler(name) is None:
                 log.warning("general.sampling.sequence: unable to match sampler by name '%s'", name.lower())
     return replace(config, **found)  # type: ignore[arg-type]
 

@@ -135,8 +135,9 @@ class Penalties(Link):
         return tokens, self._penalised(logits[tokens], np.fromiter(self._counts.values(), f32))
 
     def _penalised(self, logits: Floats, counts: Floats) -> Floats:
-        logits = np.where(logits <= 0, logits * self._repeat, logits / self._repeat)
-        penalised: Floats = logits - (counts * self._frequency + self._presence)
+        with np.errstate(over="ignore", invalid="ignore"):  # of -inf, and of both branches where one is taken
+            logits = np.where(logits <= 0, logits * self._repeat, logits / self._repeat)
+            penalised: Floats = logits - (counts * self._frequency + self._presence)
         return penalised
 
     def accept(self, token: int) -> None:

@@ -142,6 +142,8 @@ def taps_of(file: GGUFFile) -> tuple[int, ...]:
 def _network(file: GGUFFile, keys: Keys) -> ModelConfig:
     """The shared keys, with what this architecture reads differently."""
     config = ModelConfig.from_gguf(file)
+    if config.n_nextn_layers:
+        raise keys.error("nextn_predict_layers", config.n_nextn_layers, "0")
     activation = keys.text("hidden_activation", "silu")
     if activation not in _ACTIVATIONS:
         raise UnsupportedError(

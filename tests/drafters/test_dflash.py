@@ -399,6 +399,10 @@ REFUSALS: dict[str, Refusal] = {
         keys(dflash__hyper_connection__count=("u32", 4)), "draft-dflash", {}, UnsupportedError,
         "{draft}: a DSpark drafter with hyper-connections (DeepSeek-V4) is not handled",
     ),
+    "MTP layers": (
+        keys(dflash__nextn_predict_layers=("u32", 1)), "draft-dflash", {}, FormatError,
+        "{draft}: key dflash.nextn_predict_layers is 1, expected 0",
+    ),
     "convolution group": (
         dflash(selector=4, metadata={"dflash.conv_group_size": ("u32", 24)}), "draft-dflash", {}, FormatError,
         "{draft}: key dflash.conv_group_size is 24, expected a divisor of embedding_length (64)",

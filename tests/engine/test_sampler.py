@@ -222,6 +222,14 @@ def test_logits_that_are_not_numbers_are_an_error(temperature: float) -> None:
         make(temperature=temperature).sample(np.full(N_VOCAB, np.nan, np.float32))
 
 
+@pytest.mark.filterwarnings("error")
+def test_extreme_penalties_are_no_warnings() -> None:
+    """1e-38 makes a positive logit infinite, which is the largest."""
+    sampler = make(repeat_penalty=1e-38, temperature=0.0)
+    sampler.accept_prompt([599])
+    assert sampler.sample(np.linspace(-5, 5, N_VOCAB, dtype=np.float32)) == 599
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
