@@ -163,8 +163,8 @@ static void run_expert_strip(const struct op *op, int item) {
         const float *x[IMAGE_GROUP];
         for (int r = 0; r < IMAGE_GROUP; r++) x[r] = pair_input(op, pairs[r < n ? r : n - 1], n_used);
         vf y[IMAGE_GROUP], up[IMAGE_GROUP];
-        multiply_rows(first, a, image, x, n, n == 1, y);
-        if (gated) multiply_rows(joined ? first : second, b, image, x, n, n == 1, up);
+        multiply_rows(first, a, a + PREFETCH_AHEAD, image, x, n, n == 1, y);
+        if (gated) multiply_rows(joined ? first : second, b, b + PREFETCH_AHEAD, image, x, n, n == 1, up);
         for (int r = 0; r < n; r++) {
             float *out = (float *)op->out.data + pairs[r] / n_used * op->out.stride + pairs[r] % n_used * first->n_out + column;
             vf value = vf_add(y[r], bias[0]);

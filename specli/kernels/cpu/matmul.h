@@ -231,9 +231,13 @@ INLINE struct scale block_scale(int type, const uint8_t *scales, const uint8_t *
 
 /* ---- quantised activations ------------------------------------------------------------------------------------------ */
 
-/* The processor's own prefetching stops at page ends and falls behind when eight rows share a block: on Sapphire Rapids this is worth a
- * quarter at 1 row and at 8. Into the second-level cache: the first has room for few lines on their way. */
+/* While a strip is multiplied, as many bytes from `ahead` on are fetched: what the thread reads after it. The processor's own prefetching
+ * stops at page ends and falls behind when eight rows share a block: on Sapphire Rapids this is worth a quarter at 1 row and at 8. Into
+ * the second-level cache: the first has room for few lines on their way. */
 #define PREFETCH_AHEAD 8192
+INLINE void prefetch(const uint8_t *ahead, int n_bytes) {
+    for (int line = 0; line < n_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+}
 
 /* Row r of an image group of `rows` rows. */
 static void quantise_values(const float *x, int64_t n_blocks, uint8_t *image, int rows, int r) {
@@ -259,8 +263,10 @@ static void quantise_values(const float *x, int64_t n_blocks, uint8_t *image, in
 }
 
 /* y[r] = strip · row r of one image group, R rows of a group of G. */
-INLINE void quantised_rows(int type, const int G, const int R, const struct weight *weight, const uint8_t *strip, const uint8_t *image, vf *y) {
+INLINE void quantised_rows(int type, const int G, const int R, const struct weight *weight, const uint8_t *strip, const uint8_t *ahead,
+                           const uint8_t *image, vf *y) {
     const struct format f = formats[type];
+    const int block_bytes = f.plane_bytes + f.scale_bytes + f.head_bytes / 8;
     const int n_blocks = weight->n_in / 32;
     const uint8_t *planes = strip, *scales = planes + (int64_t)n_blocks * f.plane_bytes;
     const uint8_t *heads = scales + (int64_t)n_blocks * f.scale_bytes;
@@ -277,7 +283,7 @@ UNROLL(1)
         vi sum[IMAGE_GROUP];
         vf part[IMAGE_GROUP];
         vb w[4];
-        for (int line = 0; line < f.plane_bytes; line += 64) __builtin_prefetch(planes + PREFETCH_AHEAD + line, 0, 2);
+        prefetch(ahead + (int64_t)b * block_bytes, block_bytes);
         unpack(type, planes, 0, w);
         if (has_halves(type)) {
             const struct scale s1 = block_scale(type, scales, head, 1);
@@ -322,13 +328,13 @@ UNROLL(8)
 
 /* For a group of one row [0] and n rows of a group of 8 [n]; where there is no function for n rows, the next larger one runs. Where rows
  * are not unrolled, one function takes their number. */
-typedef void rows_function(const struct weight *weight, const uint8_t *strip, const uint8_t *image, int n, vf *y);
+typedef void rows_function(const struct weight *weight, const uint8_t *strip, const uint8_t *ahead, const uint8_t *image, int n, vf *y);
 
 #define QUANT_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
-#define ROWS_FUNCTION(T, G, R)                                                                                              \
-    static void rows_##T##_##R(const struct weight *weight, const uint8_t *strip, const uint8_t *image, int n, vf *y) { \
-        quantised_rows(T, G, UNROLLED || G == 1 ? R : n, weight, strip, image, y);                                          \
-        (void)n;                                                                                                            \
+#define ROWS_FUNCTION(T, G, R)                                                                                                                \
+    static void rows_##T##_##R(const struct weight *weight, const uint8_t *strip, const uint8_t *ahead, const uint8_t *image, int n, vf *y) { \
+        quantised_rows(T, G, UNROLLED || G == 1 ? R : n, weight, strip, ahead, image, y);                                                     \
+        (void)n;                                                                                                                              \
     }
 #if UNROLLED
 #define ROWS_FUNCTIONS(T)                                                                       \
@@ -455,9 +461,10 @@ static float_function *const exact_functions[IMAGE_GROUP] = {exact_1, exact_2, e
 
 /* y[0 … n-1] = n ≤ 8 rows times a strip. The rows are a group of an image (`single`: a group of one row), or x where there is no image
  * or the weights are floats; x has 8 pointers. */
-static void multiply_rows(const struct weight *weight, const uint8_t *strip, const uint8_t *image, const float *const *x, int n, int single, vf *y) {
+static void multiply_rows(const struct weight *weight, const uint8_t *strip, const uint8_t *ahead, const uint8_t *image, const float *const *x,
+                          int n, int single, vf *y) {
     if (image && !is_float_type(weight->type)) {
-        rows_functions[weight->type][single ? 0 : n](weight, strip, image, n, y);
+        rows_functions[weight->type][single ? 0 : n](weight, strip, ahead, image, n, y);
     } else {
         (is_float_type(weight->type) ? float_functions[weight->type] : exact_functions)[n - 1](weight, strip, x, y);
     }
@@ -468,7 +475,8 @@ static void multiply_strip(const struct op *op, const struct weight *weight, int
     const uint8_t *image = op->image ? op->image + (int64_t)first * (weight->n_in / 32) * 64 : NULL;
     const float *x[IMAGE_GROUP];
     for (int r = 0; r < IMAGE_GROUP; r++) x[r] = (const float *)op->x.data + (first + (r < n ? r : n - 1)) * op->x.stride;
-    multiply_rows(weight, weight->data + strip * weight->strip_bytes, image, x, n, single, y);
+    const uint8_t *data = weight->data + strip * weight->strip_bytes;
+    multiply_rows(weight, data, data + PREFETCH_AHEAD, image, x, n, single, y);
 }
 
 enum { SILU, GELU, SWIGLU_OAI };

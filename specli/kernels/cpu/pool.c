@@ -5,9 +5,10 @@
  * that is asleep, or whose processor another process has, joins in when it comes.
  *
  * Waiting is a bounded spin, then sleep on a condition variable: at --poll 50, 4000 pauses for the next job, so that workers are
- * awake when the caller comes back, but 200 inside a job: the others are never that far behind unless another process has their
- * processor, and then a processor that is free for them is worth more than a quick look. (SmolLM2 step with 2 threads on 2
- * processors, one of them shared with a busy process: 9.9 ms with 500 pauses, 6.8 ms with 50. A yield gives away a whole slice.)
+ * awake when the caller comes back, and inside a job 50 to 800. There the sleeps decide: a short one would have been better spun away
+ * (40 of them in a step of a mixture of experts cost a twentieth of it); a long one says that another process has somebody's
+ * processor, and then a processor that is free for them is worth more than a quick look. (SmolLM2 step with 2 threads on 2 processors,
+ * one of them shared with a busy process: 9.9 ms with 500 pauses, 6.8 ms with 50. A yield gives away a whole slice.)
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "native.h"
 
@@ -22,7 +24,8 @@
 #define MAX_CPUS 1024
 #define MAX_GRAIN 16 /* strips of one weight: some microseconds of imbalance at the end of a step */
 #define JOB_SPINS_PER_POLL 80
-#define STEP_SPINS_PER_POLL 4
+#define STEP_SPINS_PER_POLL 16 /* at most, and at least 1 */
+#define SHORT_SLEEP_NS 100000 /* more than it takes to be woken */
 
 struct share {
     _Alignas(64) atomic_uint_fast64_t left; /* step number << 32 | items not yet taken: a late thread never takes another step's items */
@@ -34,6 +37,7 @@ struct pool {
     _Alignas(64) atomic_int undone;         /* items of the step */
     _Alignas(64) atomic_int sleepers;       /* threads that wait for a change of `step` */
     atomic_int grain, n_active;             /* workers n_active and up sleep until it grows */
+    atomic_int step_spins;                  /* per poll */
     struct share shares[MAX_THREADS];
     struct job job;
     pthread_mutex_t caller, sleep; /* caller: one job at a time; sleep guards the condition */
@@ -58,21 +62,34 @@ static inline void pause_briefly(void) {
 #endif
 }
 
+static int64_t nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static unsigned threads_of(uint64_t step) { return (unsigned)(step & UINT32_MAX); }
 
 /* Waits until `step` is no longer `seen`; returns what it is then. */
 static uint64_t wait_for_change(struct pool *pool, uint64_t seen) {
-    const int spins = pool->poll * (threads_of(seen) ? STEP_SPINS_PER_POLL : JOB_SPINS_PER_POLL);
+    const int step_spins = atomic_load_explicit(&pool->step_spins, memory_order_relaxed);
+    const int spins = pool->poll * (threads_of(seen) ? step_spins : JOB_SPINS_PER_POLL);
     uint64_t now;
     for (int i = 0; i < spins; i++) {
         if ((now = atomic_load_explicit(&pool->step, memory_order_acquire)) != seen) return now;
         pause_briefly();
     }
+    const int64_t start = nanoseconds();
     pthread_mutex_lock(&pool->sleep);
     atomic_fetch_add(&pool->sleepers, 1); /* before the last look: whoever changes the step then sees a sleeper */
     while ((now = atomic_load(&pool->step)) == seen) pthread_cond_wait(&pool->wake, &pool->sleep);
     atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->sleep);
+    if (threads_of(seen)) {
+        const int is_short = nanoseconds() - start < SHORT_SLEEP_NS;
+        const int next = is_short ? (step_spins < STEP_SPINS_PER_POLL ? 2 * step_spins : step_spins) : (step_spins + 1) / 2;
+        atomic_store_explicit(&pool->step_spins, next, memory_order_relaxed);
+    }
     return now;
 }
 
@@ -113,7 +130,7 @@ static int take(struct pool *pool, uint64_t step, unsigned thread, int *first, i
         uint64_t now = atomic_load_explicit(&share->left, memory_order_acquire);
         while (now >> 32 == number && (now & UINT32_MAX)) {
             const int left = (int)(now & UINT32_MAX), grain = atomic_load_explicit(&pool->grain, memory_order_relaxed);
-            const int n = left < grain ? left : grain;
+            const int most = (left + 3) / 4, n = most < grain ? most : grain; /* ever fewer, so that all come to the end together */
             if (atomic_compare_exchange_weak(&share->left, &now, now - (uint64_t)n)) {
                 *first = share->end - left; /* the step cannot end before these items are done */
                 *last = *first + n;
@@ -196,6 +213,7 @@ EXPORT struct pool *pool_new(int n_threads, const uint8_t *cpu_mask, int n_cpus,
     pool->scratch = aligned_alloc(64, (size_t)n_threads * SCRATCH_BYTES);
     pool->n_threads = 1;
     atomic_store(&pool->n_active, n_threads);
+    atomic_store(&pool->step_spins, STEP_SPINS_PER_POLL);
     place(pool, 0);
     while (pool->scratch && pool->n_threads < n_threads) {
         struct start *start = malloc(sizeof *start);
