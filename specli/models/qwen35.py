@@ -28,6 +28,9 @@ class Qwen35(Model):
         """Adds the delta nets of the layers that are recurrent."""
         config = ModelConfig.from_gguf(file)
         keys = Keys(file)
+        first = config.layers[0]
+        if first.head_size_k != first.head_size_v:  # a gate is as wide as the values
+            raise keys.error("attention.value_length", first.head_size_v, f"the key length ({first.head_size_k})")
         delta = _delta_config(keys)
         interval = keys.count("full_attention_interval", _DEFAULT_INTERVAL)
         default = [(index + 1) % interval != 0 for index in range(len(config.layers))]

@@ -138,6 +138,12 @@ def test_values_out_of_range_are_refused(tmp_path: Path, key: str, pair: tuple |
     assert str(error.value) == f"{path}: {message}"
 
 
+def test_gated_attention_needs_values_as_wide_as_keys(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf", "qwen35", metadata={"qwen35.attention.value_length": ("u32", 8)})
+    with pytest.raises(FormatError, match=r"key qwen35.attention.value_length is 8, expected the key length \(16\)"):
+        config_of(path)
+
+
 def test_yarn_needs_angles_that_differ(tmp_path: Path) -> None:
     """A base of 1 turns all pairs alike, and the logarithm that yarn divides by is 0."""
     metadata = {"llama.rope.freq_base": ("f32", 1.0)}
