@@ -16,6 +16,17 @@ from specli.errors import FormatError, UnsupportedError
 
 Names = Collection[str]
 
+OVERRIDES = {
+    "target": "--target-model-dir",
+    "target_layers": "--target-layers",
+    "rope_theta": "--rope-theta",
+    "norm_before_residual": "--norm-before-residual",
+    "sample_from_anchor": "--sample-from-anchor",
+}
+"""Fields of `ConvertConfig` that only some layouts read, with their options."""
+
+BLOCK_OVERRIDES = ("target", "target_layers", "rope_theta", "sample_from_anchor")
+
 SILU = ("silu", "swish")
 GELU = ("gelu_pytorch_tanh",)
 
@@ -36,6 +47,7 @@ class Layout:
         gguf: GGUF architecture of layouts that are whole models: targets and assistants.
         mtp: Whether `--mtp` and `--no-mtp` apply.
         activations: What the feed-forward's activation may be called.
+        overrides: Fields of `ConvertConfig` that are about drafters and that it reads.
     """
 
     label: str
@@ -49,6 +61,7 @@ class Layout:
     gguf: str | None = None
     mtp: bool = False
     activations: tuple[str, ...] = SILU
+    overrides: tuple[str, ...] = ()
 
     def planner(self) -> Callable[[Job], Blueprint]:
         """The function that makes a blueprint."""
@@ -76,6 +89,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         speculators="dspark",
         tensors=("markov_head.", "logit_head."),
         activations=(*SILU, *GELU),
+        overrides=BLOCK_OVERRIDES,
     ),
     Layout(
         "DSpark, Gemma 4 body",
@@ -84,6 +98,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "gemma4_dspark:plan_gemma4_dspark",
         tensors=("markov_head.", "logit_head."),
         activations=GELU,
+        overrides=BLOCK_OVERRIDES,
     ),
     Layout(
         "DFlash",
@@ -93,6 +108,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         speculators="dflash",
         signs=("dflash_config",),
         activations=(*SILU, *GELU),
+        overrides=BLOCK_OVERRIDES,
     ),
     Layout(
         "EAGLE-3",
@@ -104,6 +120,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "eagle3:plan_eagle3",
         speculators="eagle3",
         tensors=("midlayer.", "layers.0.hidden_norm."),
+        overrides=("target", "target_layers", "rope_theta", "norm_before_residual"),
     ),
     Layout(
         "Gemma 4 assistant",
@@ -113,6 +130,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         signs=("backbone_hidden_size",),
         gguf="gemma4-assistant",
         activations=GELU,
+        overrides=("target",),
     ),
     Layout(
         "Llama",

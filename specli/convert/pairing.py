@@ -9,6 +9,8 @@ from pathlib import Path
 from specli.errors import FormatError, IncompatibleError
 from specli.gguf.file import GGUFFile
 
+PLAIN = "specli check -m TARGET -md DRAFT compares a plain draft model with its target"
+
 
 @dataclass(frozen=True)
 class _Pair:
@@ -52,7 +54,8 @@ def check_pair(draft: Path, target: Path) -> tuple[str, ...]:
         if pair.draft.architecture != pair.target.architecture:
             raise IncompatibleError(
                 f"{draft}: architecture {pair.draft.architecture} is no drafter for {target} "
-                f"({pair.target.architecture})"
+                f"({pair.target.architecture})",
+                hint=PLAIN,
             )
         rules = _mtp
     return (*rules(pair), *_vocabulary(pair))
@@ -121,7 +124,7 @@ def _mtp(pair: _Pair) -> Iterator[str]:
     n_blocks = meta.get(f"{arch}.nextn_predict_layers", "u32", 0)
     if not n_blocks:
         raise IncompatibleError(
-            f"{pair.draft.path}: has no MTP blocks; as a plain draft model only vocabularies matter"
+            f"{pair.draft.path}: has no MTP blocks, so it is no drafter of {pair.target.path}", hint=PLAIN
         )
     pair.expect("hidden size", meta.require(f"{arch}.embedding_length", "u32"), pair.width)
     pair.expect("trunk layers", meta.require(f"{arch}.block_count", "u32") - n_blocks, pair.n_layers)

@@ -14,12 +14,12 @@ def override_rope(job: Job, config: Values) -> Values:
     if job.request.rope_theta is None:
         return config
     job.notes.append(f"rope base {job.request.rope_theta:g} (--rope-theta)")
-    blocks = {
-        name: {**config.section(name).items, "rope_theta": job.request.rope_theta}
-        for name in ("rope_parameters", "rope_scaling")
-        if name in config
-    }
-    return config.merged({"rope_theta": job.request.rope_theta, **blocks})
+    base = {"rope_theta": job.request.rope_theta}
+    blocks = {name: {**config.section(name).items, **base} for name in ("rope_parameters", "rope_scaling")}
+    for block in blocks.values():
+        if isinstance(block.get("full_attention"), dict):
+            block["full_attention"] = {**block["full_attention"], **base}
+    return config.merged({**base, **{name: block for name, block in blocks.items() if name in config}})
 
 
 def say_rope(job: Job, keys: Keys, architecture: str) -> None:

@@ -19,7 +19,7 @@ from specli.convert.hub import fetch, is_hub_id
 from specli.convert.job import Job, merged_config
 from specli.convert.keys import Keys, full_rope, rope_block, rope_type
 from specli.convert.known import warn_of_unknown_keys
-from specli.convert.layouts import Layout, find_layout
+from specli.convert.layouts import OVERRIDES, Layout, find_layout
 from specli.convert.outtype import Outtype, resolve_outtype
 from specli.convert.pairing import check_pair
 from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
@@ -53,15 +53,15 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
     if request.check is not None and source.is_file():
         return check_only(source, request.check, started)
     directory = find_directory(str(request.source), request, weights=True)
+    if request.check is not None:
+        GGUFFile.open(request.check).close()
     with Checkpoint.open(directory, weights_needed=not request.vocab_only) as checkpoint:
         layout = find_layout(checkpoint)
         outtype = resolve_outtype(request.outtype, checkpoint.tensors.values())
         if checkpoint.config.section("quantization_config").text("quant_method") == "mxfp4":
             outtype = outtype.with_mxfp4()
         checkpoint.tensors = dequantised(checkpoint)
-        if request.mtp != "with" and not layout.mtp:
-            option = "--mtp" if request.mtp == "only" else "--no-mtp"
-            raise UsageError(f"{option} does not apply to {layout.label} checkpoints")
+        check_overrides(layout, request)
         job = Job(request, checkpoint, merged_config(checkpoint.config), outtype, open_target(request, directory))
         blueprint = layout.planner()(job)
         check_config(layout, job, blueprint)
@@ -104,6 +104,23 @@ def check_only(draft: Path, target: Path, started: float) -> ConvertReport:
     architecture = GGUFFile.open(draft).architecture
     seconds = time.monotonic() - started
     return ConvertReport(layout="GGUF", architecture=architecture, paths=(draft,), tensors=(), fit=fit, seconds=seconds)
+
+
+def check_overrides(layout: Layout, request: ConvertConfig) -> None:
+    """Refuses options that the layout does not read.
+
+    Raises:
+        UsageError: One was given.
+    """
+    given = [option for name, option in OVERRIDES.items() if name not in layout.overrides and _is_set(request, name)]
+    if request.mtp != "with" and not layout.mtp:
+        given.append("--mtp" if request.mtp == "only" else "--no-mtp")
+    if given:
+        raise UsageError(f"{given[0]} does not apply to {layout.label} checkpoints")
+
+
+def _is_set(request: ConvertConfig, name: str) -> bool:
+    return getattr(request, name) is not None
 
 
 def open_target(request: ConvertConfig, directory: Path) -> Target | None:

@@ -143,3 +143,13 @@ def test_deepspecs_dflash_heads_predict_from_the_first_slot(tmp_path: Path) -> N
     assert report.warnings == (warning,)
     reserved = run(tmp_path / "reserved", "dflash-deepspec", sample_from_anchor=False)
     assert ("dflash.sample_from_anchor" in reserved.metadata, reserved.warnings) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("eagle3-angelslim", "eagle3"), ("dflash-zlab", "dflash"), ("dspark-gemma4", "dflash")]
+)
+def test_rope_base_can_be_overridden_wherever_it_stands(tmp_path: Path, name: str, architecture: str) -> None:
+    """Gemma 4 bodies have a block of settings for each kind of layer."""
+    report = run(tmp_path, name, rope_theta=77000.0)
+    assert report.metadata[f"{architecture}.rope.freq_base"] == 77000.0
+    assert "rope base 77000 (--rope-theta)" in report.notes

@@ -83,6 +83,10 @@ def test_target_is_no_drafter(tmp_path: Path) -> None:
     with pytest.raises(IncompatibleError) as caught:
         check_pair(draft, target)
     assert str(caught.value) == f"{draft}: architecture llama is no drafter for {target} (qwen3)"
+    assert caught.value.hint == "specli check -m TARGET -md DRAFT compares a plain draft model with its target"
+    with pytest.raises(IncompatibleError) as caught:
+        check_pair(target, target)
+    assert str(caught.value) == f"{target}: has no MTP blocks, so it is no drafter of {target}"
 
 
 def test_check_after_conversion_and_of_a_file(tmp_path: Path) -> None:

@@ -422,6 +422,28 @@ def test_drafter_that_does_not_fit(tmp_path: Path, name: str, changes: dict[str,
     assert refused(source, target=folder(tmp_path, "gemma4" if name == "dspark-gemma4" else "qwen3")) == message
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "option"),
+    [
+        ("qwen3", {"target_layers": (1, 2)}, "--target-layers"),
+        ("qwen3", {"rope_theta": 5e5}, "--rope-theta"),
+        ("qwen3", {"norm_before_residual": False}, "--norm-before-residual"),
+        ("qwen3", {"sample_from_anchor": True}, "--sample-from-anchor"),
+        ("qwen3", {"target": Path("anywhere")}, "--target-model-dir"),
+        ("dflash-zlab", {"norm_before_residual": True}, "--norm-before-residual"),
+        ("eagle3-angelslim", {"sample_from_anchor": True}, "--sample-from-anchor"),
+        ("gemma4-assistant", {"rope_theta": 5e5}, "--rope-theta"),
+    ],
+)
+def test_option_of_another_layout(tmp_path: Path, name: str, changes: dict[str, Any], option: str) -> None:
+    assert refused(folder(tmp_path, name), **changes).startswith(f"{option} does not apply to ")
+
+
+def test_check_target_that_is_missing_is_noticed_first(tmp_path: Path) -> None:
+    message = refused(folder(tmp_path, "qwen3"), check=tmp_path / "none.gguf")
+    assert message == "none.gguf: cannot open: no such file or directory"
+
+
 def test_eagle3_head_of_two_layers(tmp_path: Path) -> None:
     source = folder(tmp_path, "eagle3-angelslim")
     tensors = random_tensors(eagle3_shapes() | eagle3_shapes("layers.1.")) | vocabulary_map()
