@@ -8,6 +8,11 @@
 #include "simd.h"
 
 #define TILE 16
+#if defined(SIMD_AVX512)
+#define WEIGHED_TOGETHER 4 /* queries: 32 registers hold four sums of each */
+#else
+#define WEIGHED_TOGETHER 1
+#endif
 
 INLINE int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
 
@@ -104,16 +109,20 @@ struct queries {
 /* scores[0 … Q-1][tile] for Q queries. */
 INLINE void score_queries(const struct op *op, const struct queries *s, const int Q, int query, int base, int column) {
     vf even[4], odd[4];
-    const float *q = s->q + (int64_t)query * s->size_k;
+    const float *q[4], *keys = s->keys;
+    const int64_t size = s->size_k;
 UNROLL(4)
-    for (int i = 0; i < Q; i++) even[i] = odd[i] = vf_set(0);
+    for (int i = 0; i < Q; i++) {
+        q[i] = s->q + (query + i) * size;
+        even[i] = odd[i] = vf_set(0);
+    }
 UNROLL(1)
-    for (int d = 0; d < s->size_k; d += 2) {
-        const vf k0 = vf_load(s->keys + d * TILE), k1 = vf_load(s->keys + (d + 1) * TILE);
+    for (int64_t d = 0; d < size; d += 2) {
+        const vf k0 = vf_load(keys + d * TILE), k1 = vf_load(keys + (d + 1) * TILE);
 UNROLL(4)
         for (int i = 0; i < Q; i++) {
-            even[i] = vf_fma(k0, vf_set(q[i * s->size_k + d]), even[i]);
-            odd[i] = vf_fma(k1, vf_set(q[i * s->size_k + d + 1]), odd[i]);
+            even[i] = vf_fma(k0, vf_set(q[i][d]), even[i]);
+            odd[i] = vf_fma(k1, vf_set(q[i][d + 1]), odd[i]);
         }
     }
 UNROLL(4)
@@ -127,19 +136,48 @@ UNROLL(4)
     }
 }
 
-/* acc[0 … 16·V-1] += Σ_j p[j] · values[j], V vectors at a time. */
-INLINE void weigh_values(const int V, float *acc, const float *p, const float *values, int size, int first, int last) {
-    vf sum[8];
+/* acc[q][0 … 16·V-1] += Σ_j p[q][j] · values[j] for Q queries, V vectors of it; a query's acc lies size + 2 floats behind the one
+ * before it. Each value is loaded once for all of them, and Q·V sums keep both multipliers busy. */
+INLINE void weigh_vectors(const int Q, const int V, float *acc, const float *p, const float *values, int size, int first, int last) {
+    vf sum[4][8];
+UNROLL(4)
+    for (int q = 0; q < Q; q++) {
 UNROLL(8)
-    for (int v = 0; v < V; v++) sum[v] = vf_load(acc + v * LANES);
+        for (int v = 0; v < V; v++) sum[q][v] = vf_load(acc + (int64_t)q * (size + 2) + v * LANES);
+    }
 UNROLL(1)
     for (int j = first; j < last; j++) {
-        const vf weight = vf_set(p[j]);
+        vf weight[4];
+UNROLL(4)
+        for (int q = 0; q < Q; q++) weight[q] = vf_set(p[q * ATTENTION_CHUNK + j]);
 UNROLL(8)
-        for (int v = 0; v < V; v++) sum[v] = vf_fma(weight, vf_load(values + (int64_t)j * size + v * LANES), sum[v]);
+        for (int v = 0; v < V; v++) {
+            const vf value = vf_load(values + (int64_t)j * size + v * LANES);
+UNROLL(4)
+            for (int q = 0; q < Q; q++) sum[q][v] = vf_fma(weight[q], value, sum[q][v]);
+        }
     }
+UNROLL(4)
+    for (int q = 0; q < Q; q++) {
 UNROLL(8)
-    for (int v = 0; v < V; v++) vf_store(acc + v * LANES, sum[v]);
+        for (int v = 0; v < V; v++) vf_store(acc + (int64_t)q * (size + 2) + v * LANES, sum[q][v]);
+    }
+}
+
+/* The same over the whole width. */
+INLINE void weigh_values(const int Q, float *acc, const float *p, const float *values, int size, int first, int last) {
+    int d = 0;
+    if (Q == 1) {
+        for (; d + 8 * LANES <= size; d += 8 * LANES) weigh_vectors(Q, 8, acc + d, p, values + d, size, first, last);
+    }
+    for (; d + 4 * LANES <= size; d += 4 * LANES) weigh_vectors(Q, 4, acc + d, p, values + d, size, first, last);
+    for (; d < size; d += LANES) weigh_vectors(Q, 1, acc + d, p, values + d, size, first, last);
+}
+
+/* Which of the n cells from `base` on a query sees: first … last-1 of them. */
+INLINE void visible_of_tile(const struct queries *s, int query, int base, int n, int *first, int *last) {
+    *first = s->first[query] > base ? s->first[query] - base : 0;
+    *last = s->last[query] - base < n ? s->last[query] - base : n;
 }
 
 static void attend_chunk(const struct op *op, struct queries *s, const uint8_t *k, const uint8_t *v, int chunk) {
@@ -187,15 +225,22 @@ static void attend_chunk(const struct op *op, struct queries *s, const uint8_t *
         for (int j = 0; j < n; j++) {
             read_functions[op->v.type](v + (base + j) * op->v.row_bytes, op->v.head_size, s->tile + (int64_t)j * s->size_v);
         }
-        for (int query = 0; query < s->n; query++) {
+        for (int query = 0, together; query < s->n; query += together) {
             float *acc = s->partial + (int64_t)query * (s->size_v + 2);
             const float *p = s->scores + query * ATTENTION_CHUNK + t * TILE;
-            const int first = s->first[query] > base ? s->first[query] - base : 0;
-            const int last = s->last[query] - base < n ? s->last[query] - base : n;
-            int d = 0;
-            for (; d + 8 * LANES <= s->size_v; d += 8 * LANES) weigh_values(8, acc + d, p, s->tile + d, s->size_v, first, last);
-            for (; d + 4 * LANES <= s->size_v; d += 4 * LANES) weigh_values(4, acc + d, p, s->tile + d, s->size_v, first, last);
-            for (; d < s->size_v; d += LANES) weigh_values(1, acc + d, p, s->tile + d, s->size_v, first, last);
+            int first, last;
+            visible_of_tile(s, query, base, n, &first, &last);
+            for (together = 1; together < WEIGHED_TOGETHER && query + together < s->n; together++) {
+                int other_first, other_last;
+                visible_of_tile(s, query + together, base, n, &other_first, &other_last);
+                if (other_first != first || other_last != last) break;
+            }
+            switch (together) {
+                case 4: weigh_values(4, acc, p, s->tile, s->size_v, first, last); break;
+                case 3: weigh_values(3, acc, p, s->tile, s->size_v, first, last); break;
+                case 2: weigh_values(2, acc, p, s->tile, s->size_v, first, last); break;
+                default: weigh_values(1, acc, p, s->tile, s->size_v, first, last);
+            }
         }
     }
 }
