@@ -29,7 +29,7 @@ _specli() {
         prev=${COMP_WORDS[COMP_CWORD-2]}
     fi
     if [ "$COMP_CWORD" -eq 1 ]; then
-        _specli_reply "$(compgen -W 'generate chat stats synth check convert --version --list-devices --list-models -v --verbose -h --help' -- "$cur")"
+        _specli_reply "$(compgen -W 'generate chat stats synth check convert --version --list-devices --list-models -v --verbose -h --usage --help' -- "$cur")"
         return
     fi
     case $prev in

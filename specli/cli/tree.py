@@ -22,5 +22,5 @@ ROOT_OPTIONS = (
     (("--list-devices",), "print the devices"),
     (("--list-models",), "print the models that ship with specli"),
     (("-v", "--verbose"), "with --list-devices: also the kernels and why they were chosen"),
-    (("-h", "--help"), "show help"),
+    (("-h", "--usage", "--help"), "show help"),
 )

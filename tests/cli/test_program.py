@@ -147,7 +147,7 @@ def test_end_of_input_leaves_a_chat_on_a_terminal(model: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("columns", [30, 40, 80])
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["--usage"], ["check", "--help"]], ids=" ".join)
 def test_help_fits_the_terminal(tmp_path: Path, arguments: list[str], columns: int) -> None:
     command = [sys.executable, "-m", "specli", *arguments]
     env = environ(tmp_path, COLUMNS=str(columns))
