@@ -59,6 +59,8 @@ def replay_text(console: Console, settings: Settings, config: CommandConfig) -> 
 
 def show_replays(out: RichConsole, path: Path, results: Sequence[Replay], alone: Sequence[Entry]) -> None:
     """The report."""
+    from specli.engine.replay import RECORD_SUFFIXES
+
     heading(out, f"Replay of {path.name}: {results[0].n_tokens} tokens")
     notes(out, ["what would have been accepted if the model had written this text; no speeds"])
     rows = []
@@ -85,6 +87,8 @@ def show_replays(out: RichConsole, path: Path, results: Sequence[Replay], alone:
     bars(out, [(r.name, r.tokens_per_round, figure(r.tokens_per_round)) for r in results], mark=1.0)
     heading(out, "Notes")
     lines = [f"{entry.name}: {settings_line(entry.settings)}" for entry in alone if entry.settings]
+    if path.suffix not in RECORD_SUFFIXES and any(entry.name == "ngram-cache" for entry in alone):
+        lines.append("ngram-cache learns from prompts and accepted drafts; a plain text has no prompt, records have")
     notes(
         out,
         [

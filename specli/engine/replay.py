@@ -27,6 +27,7 @@ from specli.errors import FormatError, IncompatibleError
 from specli.files import read_text
 
 SCHEMA = "specli.replay/1"
+RECORD_SUFFIXES = (".json", ".jsonl")  # of files that hold records; any other is plain text
 BATCH = 64  # tokens of a prompt shown at once; every target has room for as many
 Feed = Callable[[Sequence[int], int], None]
 """Shows the drafters the tokens that begin at a position; whatever was there is overwritten."""
@@ -196,7 +197,7 @@ def read_replay(path: Path) -> list[ReplayText]:
         FormatError: The file cannot be read, or a record lacks its tokens.
     """
     content = read_text(path)
-    if path.suffix not in (".json", ".jsonl"):
+    if path.suffix not in RECORD_SUFFIXES:
         if not content.strip():
             raise FormatError(f"{path}: no text in it")
         return [ReplayText(str(path), text=content)]

@@ -148,6 +148,21 @@ def test_replay_reads_no_weights(
     assert "draft-eagle3" in out
 
 
+def test_replay_says_why_ngram_cache_gets_nothing_from_a_plain_text(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("text.txt").write_text("the cat sat on the mat. " * 6)
+    note = "ngram-cache learns from prompts and accepted drafts"
+    for types in ("ngram-cache", "ngram-mod"):
+        _, out, _ = specli(capsys, "stats", "-m", target, "--spec-type", types, "--replay", "text.txt")
+        assert (note in " ".join(out.split())) == (types == "ngram-cache")
+    assert (
+        specli(capsys, "generate", "-m", target, "-p", "a b a b", "-n", "4", "--json", "--stats-json", "r.json")[0] == 0
+    )
+    _, out, _ = specli(capsys, "stats", "-m", target, "--spec-type", "ngram-cache", "--replay", "r.json")
+    assert note not in " ".join(out.split())
+
+
 def test_tune_ends_with_a_flag_line_that_runs(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["-m", target, "-p", "the cat the cat", *NGRAM, *COMMON, "--tune", "--tune-seconds", "5"]
     code, out, _ = specli(capsys, "stats", *arguments)
