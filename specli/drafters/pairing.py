@@ -31,9 +31,10 @@ def check_kind(file: GGUFFile, spec_type: str, architecture: str) -> None:
     if file.architecture == architecture:
         return
     detected = detect_type(file)
+    hints = {None: None, spec_type: "it belongs to another target"}
     raise IncompatibleError(
         f"{file.path}: architecture {file.architecture} does not fit {spec_type}, expected {architecture}",
-        hint=f"this is a drafter of type {detected}" if detected else None,
+        hint=hints.get(detected, f"this is a drafter of type {detected}"),
     )
 
 

@@ -12,7 +12,7 @@ from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.fit import Fit, check_fit
 from specli.engine.stats import dump_record
 from specli.errors import SpecliError
-from tests.support.tiny_drafters import tiny_eagle3
+from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
 
@@ -57,6 +57,9 @@ def test_type_that_the_file_is_not(target: Path, tmp_path: Path) -> None:
     found = fit(target, tiny_eagle3(tmp_path / "e.gguf"), "draft-dflash")
     assert found.error is not None
     assert found.hint == "this is a drafter of type draft-eagle3"
+    found = fit(target, tiny_mtp(tmp_path / "m.gguf", "glm4moe", heads_only=True), "draft-mtp")
+    assert found.error is not None
+    assert found.hint == "it belongs to another target"
 
 
 def test_plain_model_is_compared_token_by_token(target: Path) -> None:
