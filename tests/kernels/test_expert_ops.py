@@ -140,6 +140,22 @@ def test_gated_products_use_each_rows_own_experts(
 
 
 @pytest.mark.parametrize("kernels", executors())
+@pytest.mark.parametrize("choices", [[5, 0, 2], [5, 0, 0], [0, 0, 0]])
+def test_a_row_alone_may_choose_an_expert_more_than_once(kernels: str, choices: list[int]) -> None:
+    """As one does whose router's logits are not numbers; int8 activations."""
+    executor, x, n_out = open_kernels(kernels, exact=False), rows(64), 40
+    gate, up = (executor.weight(tensor(QuantType.Q4_0, N, n_out, 64, seed=i)) for i in range(2))
+    chosen, out = choice(executor), executor.buffer(T, USED * n_out, Extent.TOKENS)
+    chosen.data[0] = torch.tensor(choices)
+    program = executor.compile(lambda ops: ops.expert_gated_linear(out, x, chosen, gate, up, Activation.SILU))
+    program.run(T)
+    expected = out.data[0].clone()
+    out.data.zero_()
+    program.run(1)
+    assert torch.equal(out.data[0], expected)
+
+
+@pytest.mark.parametrize("kernels", executors())
 @pytest.mark.parametrize("type", NATIVE, ids=lambda t: t.label)
 def test_down_products_read_each_choices_part(kernels: str, type: QuantType) -> None:
     n_in = max(64, type.block_size)

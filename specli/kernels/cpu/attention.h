@@ -186,6 +186,10 @@ static void attend_chunk(const struct op *op, struct queries *s, const uint8_t *
     const int to = s->highest < start + ATTENTION_CHUNK ? s->highest : start + ATTENTION_CHUNK;
     const int first_tile = (from - start) / TILE, last_tile = to > from ? (to - start + TILE - 1) / TILE : first_tile;
 
+    /* By itself the processor looks no further than a page, and values are read long after keys. */
+    prefetch(k + from * op->k.row_bytes, (to - from) * op->k.row_bytes);
+    prefetch(v + from * op->v.row_bytes, (to - from) * op->v.row_bytes);
+
     for (int t = first_tile; t < last_tile; t++) {
         const int base = start + t * TILE, n = to - base < TILE ? to - base : TILE;
         for (int j = 0; j < n; j++) {

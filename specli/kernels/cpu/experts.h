@@ -143,8 +143,18 @@ static void quantise_pairs(const struct op *op, int group) {
 
 /* ---- products ------------------------------------------------------------------------------------------------------------- */
 
+/* The strip of matrix i that an item reads; NULL beyond the last item. */
+INLINE const uint8_t *strip_ahead(const struct op *op, int item, int i) {
+    const struct weight *first = op->weight[0];
+    if (item >= op->table[TABLE_ACTIVE] * first->n_strips) return NULL;
+    const int expert = op->table[TABLE_EXPERTS + 3 * (item / first->n_strips)], strip = item % first->n_strips;
+    const int joined = op->code == OP_EXPERT_GATED && !op->weight[1];
+    const struct weight *weight = i && !joined ? op->weight[1] : first;
+    return weight->data + ((int64_t)(joined ? 2 * expert + i : expert) * weight->n_strips + strip) * weight->strip_bytes;
+}
+
 /* One strip of one active expert (OP_EXPERT_GATED, OP_EXPERT_LINEAR) for all its pairs. Item = active expert · strips + strip. */
-static void run_expert_strip(const struct op *op, int item) {
+static void run_expert_strip(const struct op *op, const struct run *run, int item) {
     const struct weight *first = op->weight[0], *second = op->weight[1];
     const int gated = op->code == OP_EXPERT_GATED, joined = gated && !second, strip = item % first->n_strips;
     const int32_t *entry = op->table + TABLE_EXPERTS + 3 * (item / first->n_strips);
@@ -152,6 +162,11 @@ static void run_expert_strip(const struct op *op, int item) {
     const int n_columns = first->n_out - column < LANES ? first->n_out - column : LANES;
     const uint8_t *a = weight_strip(first, joined ? 2 * expert : expert, strip), *b = NULL;
     if (gated) b = weight_strip(joined ? first : second, joined ? 2 * expert + 1 : expert, strip);
+    /* The next expert's strips lie elsewhere, so what is read ahead are the strips of a later item, not the bytes that follow. */
+    const int item_bytes = (int)first->strip_bytes * (1 + gated), later = item + (PREFETCH_AHEAD + item_bytes - 1) / item_bytes;
+    const uint8_t *a_ahead = strip_ahead(op, later, 0), *b_ahead = gated ? strip_ahead(op, later, 1) : NULL;
+    const int is_shared = shares_image(op, run);
+    const int reads_floats = !op->image || is_float_type(first->type) || (second && is_float_type(second->type));
     vf bias[2] = {vf_set(0), vf_set(0)};
     for (int i = 0; i < 2; i++) {
         if (op->p[i]) bias[i] = vf_load_n((const float *)op->p[i] + (int64_t)expert * first->n_out + column, n_columns);
@@ -159,12 +174,12 @@ static void run_expert_strip(const struct op *op, int item) {
     for (int done = 0; done < entry[2]; done += IMAGE_GROUP) {
         const int place = entry[1] + done, n = entry[2] - done < IMAGE_GROUP ? entry[2] - done : IMAGE_GROUP;
         const int32_t *pairs = table_pairs(op) + place;
-        const uint8_t *image = op->image ? op->image + (int64_t)place * (first->n_in / 32) * 64 : NULL;
-        const float *x[IMAGE_GROUP];
-        for (int r = 0; r < IMAGE_GROUP; r++) x[r] = pair_input(op, pairs[r < n ? r : n - 1], n_used);
+        const uint8_t *image = op->image ? op->image + (int64_t)(is_shared ? 0 : place) * (first->n_in / 32) * 64 : NULL;
+        const float *x[IMAGE_GROUP] = {NULL};
+        for (int r = 0; r < IMAGE_GROUP && reads_floats; r++) x[r] = pair_input(op, pairs[r < n ? r : n - 1], n_used);
         vf y[IMAGE_GROUP], up[IMAGE_GROUP];
-        multiply_rows(first, a, a + PREFETCH_AHEAD, image, x, n, n == 1, y);
-        if (gated) multiply_rows(joined ? first : second, b, b + PREFETCH_AHEAD, image, x, n, n == 1, up);
+        multiply_rows(first, a, a_ahead ? a_ahead : a, image, x, n, n == 1, y);
+        if (gated) multiply_rows(joined ? first : second, b, b_ahead ? b_ahead : b, image, x, n, n == 1, up);
         for (int r = 0; r < n; r++) {
             float *out = (float *)op->out.data + pairs[r] / n_used * op->out.stride + pairs[r] % n_used * first->n_out + column;
             vf value = vf_add(y[r], bias[0]);

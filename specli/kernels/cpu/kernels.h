@@ -12,6 +12,6 @@ static void run_item(const struct op *op, const struct run *run, int item, float
         case OP_QUANTISE_PAIRS: quantise_pairs(op, item); break;
         case OP_CAUSAL_CONVOLVE: convolve_channels(op, run, item); break;
         case OP_DELTA_SCAN: scan_columns(op, run, item, scratch); break;
-        default: run_expert_strip(op, item); break;
+        default: run_expert_strip(op, run, item); break;
     }
 }

@@ -234,9 +234,9 @@ INLINE struct scale block_scale(int type, const uint8_t *scales, const uint8_t *
 /* While a strip is multiplied, as many bytes from `ahead` on are fetched: what the thread reads after it. The processor's own prefetching
  * stops at page ends and falls behind when eight rows share a block: on Sapphire Rapids this is worth a quarter at 1 row and at 8. Into
  * the second-level cache: the first has room for few lines on their way. */
-#define PREFETCH_AHEAD 8192
-INLINE void prefetch(const uint8_t *ahead, int n_bytes) {
-    for (int line = 0; line < n_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+#define PREFETCH_AHEAD 16384
+INLINE void prefetch(const uint8_t *ahead, int64_t n_bytes) {
+    for (int64_t line = 0; line < n_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
 }
 
 /* Row r of an image group of `rows` rows. */

@@ -172,6 +172,11 @@ struct kernels {
  * n_experts of them, the pair at each place or -1]. */
 enum { TABLE_ACTIVE, TABLE_PLACES, TABLE_EXPERTS };
 
+/* Whether an operation on pairs has a single row that all its choices read whole: their images are alike, that of the first is made. */
+static inline int shares_image(const struct op *op, const struct run *run) {
+    return run->counts[op->extent] == 1 && op->n[1] == 0 && op->table[TABLE_ACTIVE] == op->n[0];
+}
+
 #define CONVOLVE_CHANNELS 64 /* of an item of OP_CAUSAL_CONVOLVE */
 #define SCAN_COLUMNS 16      /* of an item of OP_DELTA_SCAN */
 

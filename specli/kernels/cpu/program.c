@@ -65,7 +65,7 @@ static int n_items(const struct replay *replay, const struct op *step) {
             for (int i = 0; i < step->step; i++) strips += step[i].weight[0]->n_strips;
             return strips;
         case OP_ATTENTION: attention_plan(step, &replay->run, &plan); return plan.units * plan.chunks;
-        case OP_QUANTISE_PAIRS: return step->table[TABLE_PLACES] / IMAGE_GROUP;
+        case OP_QUANTISE_PAIRS: return shares_image(step, &replay->run) ? 1 : step->table[TABLE_PLACES] / IMAGE_GROUP;
         case OP_EXPERT_GATED:
         case OP_EXPERT_LINEAR: return step->table[TABLE_ACTIVE] * step->weight[0]->n_strips;
         case OP_CAUSAL_CONVOLVE: return (int)((step->out.width + CONVOLVE_CHANNELS - 1) / CONVOLVE_CHANNELS);
