@@ -172,7 +172,7 @@ def _check_simple(inputs: DrafterInputs) -> None:
         raise IncompatibleError(
             f"{file.path}: architecture {file.architecture} reads hidden states, draft-simple needs a whole model"
         )
-    model_class(file)
+    model_class(file).check(file)
     assert inputs.draft_vocabulary is not None
     check_vocabularies(
         inputs.vocabulary, inputs.draft_vocabulary, target_path=inputs.target_file.path, draft_path=file.path

@@ -101,7 +101,7 @@ def check_fit(config: RunConfig, text: str | None = None) -> Fit:
         target = stack.enter_context(closing(GGUFFile.open(config.target.path, config.target.metadata)))
         own = GGUFFile.open(config.draft.path, config.draft.metadata) if config.draft else None
         draft = stack.enter_context(closing(own)) if own else target
-        model_class(target)
+        model_class(target).check(target)
         tokenizer = Tokenizer.from_gguf(target)
         error: SpecliError | None = None
         types = config.speculation.types or tuple(filter(None, (detect_type(draft),)))

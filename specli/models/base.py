@@ -104,27 +104,13 @@ class Model(ABC):
     output_bias: Need = "no"  # whether the head may have a bias
 
     def __init__(self, file: GGUFFile, executor: Executor, options: ModelOptions) -> None:
-        self.config = config = self.configure(file)
         self.options = options
         self.executor = executor
-        if not config.is_causal:
-            raise UnsupportedError(f"{file.path}: attention is not causal, so the model cannot generate text")
+        tensors, rope_factors = self._claim(file)
+        config = self.config
         for tap in options.taps:
             if not 0 <= tap <= config.n_layers:
                 raise IncompatibleError(f"{file.path}: no hidden state {tap}, the model has 0 to {config.n_layers}")
-
-        tensors = Tensors(file)
-        embedding = (config.n_vocab, config.n_embd)
-        self._token_embd = tensors.matrix("token_embd.weight", embedding)
-        self.claim(tensors)
-        self._layers = [self.layer(config, tensors, index) for index in range(config.n_layers)]
-        self._output_norm = RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
-        self._output = tensors.matrix("output.weight", embedding, "optional") or self._token_embd  # absent: tied
-        self._output_bias = tensors.vector("output.bias", config.n_vocab, self.output_bias)
-        rope_factors = self._claim_rope_factors(tensors)
-        for index in range(config.n_layers, len(config.layers)):
-            tensors.skip(f"blk.{index}.")  # MTP layers belong to their drafter
-        tensors.check()
         self.cache = KVCache(
             executor,
             config.layers[: config.n_layers],
@@ -138,6 +124,36 @@ class Model(ABC):
         self._ropes = self._rope_tables(value_of(rope_factors))
         self._allocate()
         self._program = executor.compile(self.trace)
+
+    @classmethod
+    def check(cls, file: GGUFFile) -> None:
+        """Refuses a file whose metadata or tensors do not fit the architecture; nothing is loaded.
+
+        Raises:
+            FormatError, UnsupportedError: As the constructor.
+        """
+        model = cls.__new__(cls)
+        model.options = ModelOptions(capacity=1)
+        model._claim(file)
+
+    def _claim(self, file: GGUFFile) -> tuple[Tensors, Vector | None]:
+        """Reads the configuration and claims all tensors; gives the claims, and the divisors of rotary angles."""
+        self.config = config = self.configure(file)
+        if not config.is_causal:
+            raise UnsupportedError(f"{file.path}: attention is not causal, so the model cannot generate text")
+        tensors = Tensors(file)
+        embedding = (config.n_vocab, config.n_embd)
+        self._token_embd = tensors.matrix("token_embd.weight", embedding)
+        self.claim(tensors)
+        self._layers = [self.layer(config, tensors, index) for index in range(config.n_layers)]
+        self._output_norm = RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
+        self._output = tensors.matrix("output.weight", embedding, "optional") or self._token_embd  # absent: tied
+        self._output_bias = tensors.vector("output.bias", config.n_vocab, self.output_bias)
+        rope_factors = self._claim_rope_factors(tensors)
+        for index in range(config.n_layers, len(config.layers)):
+            tensors.skip(f"blk.{index}.")  # MTP layers belong to their drafter
+        tensors.check()
+        return tensors, rope_factors
 
     @classmethod
     @abstractmethod

@@ -11,7 +11,7 @@ from specli.drafters.config import SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.fit import Fit, check_fit
 from specli.engine.stats import dump_record
-from specli.errors import SpecliError
+from specli.errors import FormatError, SpecliError
 from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -60,6 +60,15 @@ def test_type_that_the_file_is_not(target: Path, tmp_path: Path) -> None:
     found = fit(target, tiny_mtp(tmp_path / "m.gguf", "glm4moe", heads_only=True), "draft-mtp")
     assert found.error is not None
     assert found.hint == "it belongs to another target"
+
+
+def test_whole_models_are_checked_tensor_by_tensor(target: Path, tmp_path: Path) -> None:
+    broken = tiny_gguf(tmp_path / "broken.gguf", tensors={"blk.1.attn_q.weight": None})
+    missing = f"{broken}: tensors do not fit architecture llama: blk.1.attn_q.weight is missing"
+    assert fit(target, broken).error == missing
+    with pytest.raises(FormatError) as caught:
+        fit(broken, target)
+    assert str(caught.value) == missing
 
 
 def test_plain_model_is_compared_token_by_token(target: Path) -> None:
