@@ -178,8 +178,8 @@ static void run_expert_strip(const struct op *op, const struct run *run, int ite
         const float *x[IMAGE_GROUP] = {NULL};
         for (int r = 0; r < IMAGE_GROUP && reads_floats; r++) x[r] = pair_input(op, pairs[r < n ? r : n - 1], n_used);
         vf y[IMAGE_GROUP], up[IMAGE_GROUP];
-        multiply_rows(first, a, a_ahead ? a_ahead : a, image, x, n, n == 1, y);
-        if (gated) multiply_rows(joined ? first : second, b, b_ahead ? b_ahead : b, image, x, n, n == 1, up);
+        multiply_rows(first, a, done ? NULL : a_ahead, image, x, n, n == 1, y);
+        if (gated) multiply_rows(joined ? first : second, b, done ? NULL : b_ahead, image, x, n, n == 1, up);
         for (int r = 0; r < n; r++) {
             float *out = (float *)op->out.data + pairs[r] / n_used * op->out.stride + pairs[r] % n_used * first->n_out + column;
             vf value = vf_add(y[r], bias[0]);

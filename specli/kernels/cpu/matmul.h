@@ -13,6 +13,11 @@
 
 typedef __m512i vb;
 INLINE vb vb_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+/* In a register: compilers load it again for every row, and then loading takes longer than multiplying. */
+INLINE vb vb_keep(vb a) {
+    __asm__("" : "+v"(a));
+    return a;
+}
 INLINE vb vb_and(vb a, int mask) { return _mm512_and_si512(a, _mm512_set1_epi8((char)mask)); }
 INLINE vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 /* Moves the bits left (n > 0) or right; bits that cross a byte are the caller's to mask. */
@@ -36,6 +41,7 @@ INLINE vi vi_shift(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
 
 typedef vi vb;
 INLINE vb vb_load(const uint8_t *p) { return (vb){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 32))}; }
+INLINE vb vb_keep(vb v) { return v; }
 INLINE vb vb_and(vb v, int mask) {
     __m256i m = _mm256_set1_epi8((char)mask);
     return (vb){_mm256_and_si256(v.a, m), _mm256_and_si256(v.b, m)};
@@ -92,6 +98,7 @@ typedef struct {
     }                              \
     return r
 INLINE vb vb_load(const uint8_t *p) { EACH_BYTE(p[i]); }
+INLINE vb vb_keep(vb a) { return a; }
 INLINE vb vb_and(vb a, int mask) { EACH_BYTE((uint8_t)(a.v[i] & mask)); }
 INLINE vb vb_or(vb a, vb b) { EACH_BYTE((uint8_t)(a.v[i] | b.v[i])); }
 INLINE vb vb_shift(vb a, int n) { EACH_BYTE((uint8_t)(n >= 0 ? a.v[i] << n : a.v[i] >> -n)); }
@@ -179,7 +186,7 @@ INLINE void unpack(int type, const uint8_t *plane, int half, vb w[4]) {
 UNROLL(4)
     for (int i = 0; i < 4; i++) {
         switch (type) {
-            case Q8_0: w[i] = vb_load(plane + 64 * (4 * half + i)); break;
+            case Q8_0: w[i] = vb_keep(vb_load(plane + 64 * (4 * half + i))); break;
             case Q2_K:
             case Q3_K: w[i] = vb_and(vb_shift(vb_load(plane + 64 * half), -2 * i), 3); break;
             default: w[i] = vb_and(vb_shift(vb_load(plane + 64 * i), -4 * half), 15); break;
@@ -231,9 +238,9 @@ INLINE struct scale block_scale(int type, const uint8_t *scales, const uint8_t *
 
 /* ---- quantised activations ------------------------------------------------------------------------------------------ */
 
-/* While a strip is multiplied, as many bytes from `ahead` on are fetched: what the thread reads after it. The processor's own prefetching
- * stops at page ends and falls behind when eight rows share a block: on Sapphire Rapids this is worth a quarter at 1 row and at 8. Into
- * the second-level cache: the first has room for few lines on their way. */
+/* While a strip is multiplied, as many bytes from `ahead` on are fetched: what the thread reads after it (NULL: nothing). The processor's
+ * own prefetching stops at page ends and falls behind when eight rows share a block: on Sapphire Rapids this is worth a quarter at 1 row
+ * and at 8. Into the second-level cache: the first has room for few lines on their way. */
 #define PREFETCH_AHEAD 16384
 INLINE void prefetch(const uint8_t *ahead, int64_t n_bytes) {
     for (int64_t line = 0; line < n_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
@@ -283,7 +290,7 @@ UNROLL(1)
         vi sum[IMAGE_GROUP];
         vf part[IMAGE_GROUP];
         vb w[4];
-        prefetch(ahead + (int64_t)b * block_bytes, block_bytes);
+        if (ahead) prefetch(ahead + (int64_t)b * block_bytes, block_bytes);
         unpack(type, planes, 0, w);
         if (has_halves(type)) {
             const struct scale s1 = block_scale(type, scales, head, 1);
@@ -476,7 +483,8 @@ static void multiply_strip(const struct op *op, const struct weight *weight, int
     const float *x[IMAGE_GROUP];
     for (int r = 0; r < IMAGE_GROUP; r++) x[r] = (const float *)op->x.data + (first + (r < n ? r : n - 1)) * op->x.stride;
     const uint8_t *data = weight->data + strip * weight->strip_bytes;
-    multiply_rows(weight, data, data + PREFETCH_AHEAD, image, x, n, single, y);
+    /* The first group has fetched for the others too. */
+    multiply_rows(weight, data, first ? NULL : data + PREFETCH_AHEAD, image, x, n, single, y);
 }
 
 enum { SILU, GELU, SWIGLU_OAI };

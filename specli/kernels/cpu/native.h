@@ -49,7 +49,15 @@ struct format {
     int32_t plane_bytes, scale_bytes, head_bytes;
 };
 
-extern const struct format formats[N_TYPES];
+/* In every file, so that the kernels of a type are compiled with its numbers. */
+static const struct format formats[N_TYPES] = {
+    [F32] = {1, 4, 0, 0, 0},           [F16] = {1, 2, 0, 0, 0},          [BF16] = {1, 2, 0, 0, 0},
+    [Q4_0] = {32, 18, 256, 32, 0},     [Q4_1] = {32, 20, 256, 64, 0},    [Q5_0] = {32, 22, 320, 32, 0},
+    [Q5_1] = {32, 24, 320, 64, 0},     [Q8_0] = {32, 34, 512, 32, 0},    [Q2_K] = {256, 84, 128, 64, 64},
+    [Q3_K] = {256, 110, 192, 32, 32},  [Q4_K] = {256, 144, 256, 32, 64}, [Q5_K] = {256, 176, 320, 32, 64},
+    [Q6_K] = {256, 210, 384, 32, 32},  [IQ4_NL] = {32, 18, 256, 32, 0},  [IQ4_XS] = {256, 136, 256, 16, 32},
+    [MXFP4] = {32, 17, 256, 32, 0},
+};
 
 struct weight {
     uint8_t *data; /* strips, 64-byte aligned; an expert's strips follow the previous expert's */
