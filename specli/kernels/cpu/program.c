@@ -76,9 +76,10 @@ static int n_items(const struct replay *replay, const struct op *step) {
 
 /* ---- how much work ------------------------------------------------------------------------------------------------------------ */
 
-/* Rough time of a step in bytes of weights that one thread reads of its cache meanwhile: some 24000 in a microsecond. Handing a step to
- * another thread and hearing from it costs half a microsecond, waking it ten, of which the caller pays half. */
-#define DEAL_WORK 48000
+/* Rough time of a step in bytes of weights that one thread reads of its cache meanwhile: some 24000 in a microsecond. Sharing a step with
+ * another thread costs two microseconds of it: half a microsecond to hand it over and hear of its end, and the rows that one thread
+ * wrote and another reads. Waking a thread costs ten, of which the caller pays half. */
+#define DEAL_WORK 90000
 #define WAKE_WORK 1500000
 
 static int64_t work_of(const struct replay *replay, const struct op *step) {
