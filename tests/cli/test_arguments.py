@@ -122,6 +122,13 @@ def test_hits_are_counted_by_one_type_only() -> None:
     assert settle("--spec-type", "ngram-map-k4v", "--spec-ngram-map-k4v-min-hits", "2").warnings == []
 
 
+def test_statistics_lines_are_generates() -> None:
+    assert settle("--no-perf").warnings == []
+    for command in ("chat", "stats", "synth"):
+        (warning,) = settle("--no-perf", command=command).warnings
+        assert warning.startswith("--no-perf has no effect: only generate has statistics lines")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [

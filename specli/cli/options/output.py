@@ -59,6 +59,11 @@ OPTIONS = (
         negative=("--no-perf",), field="output.perf", env="LLAMA_ARG_PERF", commands=("generate",),
     ),
     output(
+        ("--perf",), "no effect here; generate has statistics lines at the end",
+        negative=("--no-perf",), field="output.perf", env="LLAMA_ARG_PERF", commands=("chat", "stats", "synth"),
+        idle="only generate has statistics lines at the end; in a chat /stats shows them",
+    ),
+    output(
         ("--version",), "print the version",
         field="output.show", const="version", commands=(*RUN, "check", "convert"),
     ),
