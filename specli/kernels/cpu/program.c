@@ -78,9 +78,10 @@ static int n_items(const struct replay *replay, const struct op *step) {
 
 /* Rough time of a step in bytes of weights that one thread reads of its cache meanwhile: some 24000 in a microsecond. Sharing a step with
  * another thread costs two microseconds of it: half a microsecond to hand it over and hear of its end, and the rows that one thread
- * wrote and another reads. Waking a thread costs ten, of which the caller pays half. */
+ * wrote and another reads. Threads that sleep are woken for half a millisecond of work: waking takes ten to fifty microseconds, and a
+ * program that is shorter gains little from a second thread (rounds of the demo models are a tenth faster on one). */
 #define DEAL_WORK 90000
-#define WAKE_WORK 1500000
+#define WAKE_WORK 12000000
 
 static int64_t work_of(const struct replay *replay, const struct op *step) {
     const int64_t rows = replay->run.counts[step->extent];
