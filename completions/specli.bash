@@ -1,4 +1,4 @@
-# Made by python -m specli.cli.reference; do not edit.
+# Made by python -m specli.cli.options.reference; do not edit.
 _specli_reply() {
     local IFS=$'\n'
     COMPREPLY=($1)

@@ -1,4 +1,4 @@
-# Made by python -m specli.cli.reference; do not edit.
+# Made by python -m specli.cli.options.reference; do not edit.
 complete -c specli -f
 function __specli_types
     printf 'none\ndraft-simple\ndraft-eagle3\ndraft-mtp\ndraft-dflash\ndraft-dspark\nngram-simple\nngram-map-k\nngram-map-k4v\nngram-mod\nngram-cache\n'

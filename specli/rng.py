@@ -9,18 +9,19 @@ Example: seed 5489 starts with the words 3499211612, 581869302; the first double
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
-
-import numpy as np
+from struct import Struct
 
 RANDOM_SEED = 0xFFFFFFFF  # `--seed -1`: take a seed from the operating system
 REJECTION_SALT = 0x9E3779B9  # the decisions of rejection sampling
 DRAFT_SALT = 0x85EBCA6B  # probabilistic drafting
 
 _WORD = 2.0**32
-_BELOW_ONE = float(np.nextafter(1.0, 0.0))
-_BELOW_ONE_SINGLE = float(np.nextafter(np.float32(1), np.float32(0)))
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+_BELOW_ONE_SINGLE = 1.0 - 2.0**-24
+_SINGLE = Struct("f")  # rounds to float32
 _BLOCK_WORDS = 624  # one turn of the generator
 
 
@@ -38,7 +39,9 @@ class _Words:
     __slots__ = ("_source", "made")
 
     def __init__(self, seed: int) -> None:
-        self._source = np.random.RandomState(seed)
+        from numpy.random import RandomState  # options name seeds, and `specli --help` imports no NumPy
+
+        self._source = RandomState(seed)
         self.made = array("I")
 
     def extend(self) -> None:
@@ -75,7 +78,8 @@ class MersenneTwister:
 
     def single(self) -> float:
         """The next float32 in [0, 1), one word / 2³², as a Python float."""
-        return min(float(np.float32(self.word())) / _WORD, _BELOW_ONE_SINGLE)
+        rounded: float = _SINGLE.unpack(_SINGLE.pack(self.word()))[0]
+        return min(rounded / _WORD, _BELOW_ONE_SINGLE)
 
     def copy(self) -> MersenneTwister:
         """A stream that goes on from here on its own."""

@@ -11,8 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "specli"
 
 # Package → packages it may import (design.md §3, style.md §2.1). Top-level modules are open to all.
 ALLOWED = {
-    "cli": {"demo", "engine", "convert", "drafters", "models", "kernels", "gguf", "tokenizer"},
-    "engine": {"drafters", "models", "kernels", "gguf", "tokenizer"},
+    "cli": {"demo", "study", "engine", "sampling", "convert", "drafters", "models", "kernels", "gguf", "tokenizer"},
+    "study": {"engine", "sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
+    "engine": {"sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
+    "sampling": {"kernels", "gguf", "tokenizer"},
     "drafters": {"models", "kernels", "gguf"},
     "models": {"kernels", "gguf"},
     "kernels": {"gguf"},

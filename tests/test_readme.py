@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
-from specli.cli.arguments import read_command_line
+from specli.cli.options.arguments import read_command_line
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 FENCES = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)

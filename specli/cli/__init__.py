@@ -100,7 +100,7 @@ def root() -> None:
 
 def _run_command(ctx: typer.Context) -> None:
     """Runs the module of the command."""
-    import_module(f"specli.cli.{ctx.info_name}").run(ctx.obj)
+    import_module(f"specli.cli.commands.{ctx.info_name}").run(ctx.obj)
 
 
 for _name, _summary in COMMANDS.items():

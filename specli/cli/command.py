@@ -1,8 +1,8 @@
 """Typer commands whose options are the rows of the option table.
 
-Typer keeps the command tree, usage lines and exit handling. Reading arguments is `specli.cli.arguments`' job, because
-llama.cpp's grammar is not Click's, and help groups come from the table. Everything is imported when a command needs
-it, so that `specli --help` starts at once.
+Typer keeps the command tree, usage lines and exit handling. Reading arguments is the job of
+`specli.cli.options.arguments`, because llama.cpp's grammar is not Click's, and help groups come from the table.
+Everything is imported when a command needs it, so that `specli --help` starts at once.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class TableCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads arguments, environment and config files; with a help option shows help instead."""
-        from specli.cli.arguments import read_command_line
         from specli.cli.invocation import Invocation
-        from specli.cli.settings import resolve
+        from specli.cli.options.arguments import read_command_line
+        from specli.cli.options.settings import resolve
 
         fit_help(ctx)
         assert self.name is not None
@@ -57,7 +57,7 @@ class TableCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the option groups, in the same order for every command."""
-        from specli.cli.help import help_groups
+        from specli.cli.options.help import help_groups
 
         assert self.name is not None
         for panel, records in help_groups(self.name):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from specli.cli.config import SourceConfig
+from specli.cli.options.config import SourceConfig
 from specli.errors import FormatError, ResourceError, UsageError
 
 ENDPOINT = "https://huggingface.co"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from specli.cli.config import CommandConfig
 from specli.cli.console import Console
-from specli.cli.settings import Settings
+from specli.cli.options.config import CommandConfig
+from specli.cli.options.settings import Settings
 
 
 @dataclass(frozen=True)

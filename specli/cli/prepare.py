@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TypeVar
 
-from specli.cli.config import CommandConfig
-from specli.cli.settings import Settings
+from specli.cli.options.config import CommandConfig
+from specli.cli.options.settings import Settings
 from specli.cli.sources import resolve_draft, resolve_target
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.errors import UsageError

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specli._version import __version__
-from specli.cli.config import SourceConfig
 from specli.cli.console import TRACE, Console
 from specli.cli.invocation import Invocation
-from specli.cli.settings import Settings
+from specli.cli.options.config import SourceConfig
+from specli.cli.options.settings import Settings
 
 if TYPE_CHECKING:
     from specli.engine.load import Run

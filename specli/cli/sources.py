@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specli.cli.config import SourceConfig
+from specli.cli.options.config import SourceConfig
 from specli.errors import FormatError, UsageError
 
 DEMO = "demo"

@@ -16,7 +16,6 @@ from specli._version import __version__
 from specli.drafters import DRAFTERS
 from specli.drafters.chain import DrafterChain
 from specli.engine.advice import drafting_line, plain_step
-from specli.engine.chain import with_model_defaults
 from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.drafting import (
     DrafterPlan,
@@ -40,6 +39,7 @@ from specli.kernels.ops import Executor
 from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
 from specli.models.config import ModelConfig
+from specli.sampling.chain import with_model_defaults
 from specli.tokenizer import ChatTemplate, Tokenizer
 
 MIN_OUTPUTS = 65  # rows of logits there is room for at least: any default draft, so that /spec need not load again

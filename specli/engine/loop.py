@@ -18,12 +18,12 @@ import numpy.typing as npt
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import RequestConfig
-from specli.engine.sampler import Sampler
 from specli.engine.stats import Round, Timings
 from specli.engine.stop import StopMatcher
 from specli.engine.verify import Verdict, VerifyRule
 from specli.errors import IncompatibleError
 from specli.models.base import Model
+from specli.sampling.sampler import Sampler
 from specli.tokenizer import StreamDecoder, Tokenizer
 
 SLOT = 0  # one sequence today; batches already carry slots

@@ -20,9 +20,9 @@ import numpy as np
 
 from specli.drafters.base import Draft
 from specli.drafters.config import SynthConfig
-from specli.engine.candidates import Floats, Ids, total
-from specli.engine.sampler import Sampler
 from specli.errors import UsageError
+from specli.sampling.candidates import Floats, Ids, total
+from specli.sampling.sampler import Sampler
 
 logger = logging.getLogger(__name__)
 

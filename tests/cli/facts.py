@@ -1,7 +1,7 @@
 """llama.cpp's options (build b11434) as cli.md §§2-4 lists them: spellings, default, environment variable.
 
 `FACTS` has one row per option that specli accepts, `ERRORS` what a bad value is answered with, `REFUSED` and `REMOVED`
-the others. A default is the value in `specli.cli.config.CommandConfig`; None = nothing set.
+the others. A default is the value in `specli.cli.options.config.CommandConfig`; None = nothing set.
 """
 
 import math

@@ -5,10 +5,10 @@ import os
 import pytest
 
 from specli.cli import main
-from specli.cli.arguments import read_command_line
-from specli.cli.config import CommandConfig
+from specli.cli.options.arguments import read_command_line
+from specli.cli.options.config import CommandConfig
 from specli.cli.options.kinds import SPEC_TYPES
-from specli.cli.settings import Settings, resolve
+from specli.cli.options.settings import Settings, resolve
 from specli.cli.tree import COMMANDS
 from specli.errors import UsageError
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specli.cli import main
-from specli.cli.arguments import config_paths, read_command_line, read_config_file
 from specli.cli.options import OPTIONS
+from specli.cli.options.arguments import config_paths, read_command_line, read_config_file
 from specli.cli.options.option import Option
-from specli.cli.settings import resolve
+from specli.cli.options.settings import resolve
 from specli.cli.tree import COMMANDS
 from specli.errors import UsageError
 

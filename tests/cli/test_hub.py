@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
-from specli.cli.config import SourceConfig
 from specli.cli.hub import (
     bit_width,
     cache_root,
@@ -19,6 +18,7 @@ from specli.cli.hub import (
     is_model,
     safe_name,
 )
+from specli.cli.options.config import SourceConfig
 from specli.cli.sources import resolve_draft, resolve_target
 from specli.errors import FormatError, ResourceError, SpecliError, UsageError
 from tests.cli.fake_hub import COMMIT, FakeHub, running

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specli.cli.lines import history_path, read_message
+from specli.cli.conversation.lines import history_path, read_message
 
 
 def reader(*lines: str) -> Callable[[str], str]:

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from specli.cli.arguments import read_command_line
-from specli.cli.config import DEFAULTS, read_field
 from specli.cli.options import OPTIONS, PANELS, options_of, spellings_of
+from specli.cli.options.arguments import read_command_line
+from specli.cli.options.config import DEFAULTS, read_field
 from specli.cli.options.kinds import SPEC_TYPES
 from specli.cli.options.option import Option
-from specli.cli.settings import Settings, resolve
+from specli.cli.options.settings import Settings, resolve
 from specli.cli.tree import COMMANDS
 from specli.drafters import DRAFTERS
 from specli.errors import UsageError

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from specli.cli.arguments import config_paths, read_command_line
-from specli.cli.settings import Settings, resolve
+from specli.cli.options.arguments import config_paths, read_command_line
+from specli.cli.options.settings import Settings, resolve
 from specli.errors import UsageError
 
 

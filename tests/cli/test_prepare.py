@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from specli.cli.arguments import read_command_line
+from specli.cli.options.arguments import read_command_line
+from specli.cli.options.settings import resolve
 from specli.cli.prepare import prompt_text, request_config, run_config, unescape
-from specli.cli.settings import resolve
 from specli.engine.config import RequestConfig, RunConfig
 from specli.errors import SpecliError
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from specli.cli.help import help_groups
-from specli.cli.manual import roff
 from specli.cli.options import options_of
-from specli.cli.reference import ROOT, generated_files, stale_files, write_files
+from specli.cli.options.help import help_groups
+from specli.cli.options.manual import roff
+from specli.cli.options.reference import ROOT, generated_files, stale_files, write_files
 from specli.cli.tree import COMMANDS
 
 PAGES = ["specli", *(f"specli-{name}" for name in COMMANDS)]
@@ -26,7 +26,7 @@ def needs(program: str) -> str:
 
 
 def test_generated_files_are_current() -> None:
-    assert stale_files(ROOT) == [], "run python -m specli.cli.reference"
+    assert stale_files(ROOT) == [], "run python -m specli.cli.options.reference"
 
 
 def test_stale_and_missing_files_are_found(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_files_of_a_saved_run(saved: Path, capsys: pytest.CaptureFixture[str]) -
 def test_plot_without_matplotlib_is_refused_before_anything_is_measured(
     saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specli.cli.plot.find_spec", lambda name: None)
+    monkeypatch.setattr("specli.cli.studies.plot.find_spec", lambda name: None)
     code, _, err = specli(capsys, "stats", "-m", "missing.gguf", "--plot", "p.png")
     assert (code, err) == (
         1, "error: --plot needs matplotlib, which is not installed\nhint: pip install 'specli[plot]'\n"
@@ -252,7 +252,7 @@ def test_verify_lossless_says_so(
     assert code == 0
     assert "lossless: all 12 tokens are those of plain decoding" in err
 
-    from specli.engine import lossless
+    from specli.study import lossless
 
     monkeypatch.setattr(lossless, "first_difference", lambda *found: lossless.Difference(3, 5, 6, 0.25))
     code, _, err = specli(capsys, *arguments, "--verify-lossless")

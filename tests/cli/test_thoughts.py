@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specli.cli.thoughts import ThoughtSplitter, split_thoughts
+from specli.cli.conversation.thoughts import ThoughtSplitter, split_thoughts
 
 
 def split(pieces: list[str], *, is_thinking: bool = False) -> list[tuple[str, bool]]:

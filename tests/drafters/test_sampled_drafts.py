@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from specli.drafters.config import DraftConfig
-from specli.engine.config import SamplingConfig
-from specli.engine.sampler import Sampler
 from specli.engine.verify import lossless_rule
+from specli.sampling.config import SamplingConfig
+from specli.sampling.sampler import Sampler
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors
 from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp

@@ -26,10 +26,10 @@ import pytest
 from specli.drafters.base import Draft
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.load import Run, open_engine
-from specli.engine.sampler import Sampler
 from specli.engine.verify import Verdict, VerifyRule
 from specli.gguf.file import GGUFFile
 from specli.kernels import open_executor
+from specli.sampling.sampler import Sampler
 from tests.support.oracle import run_oracle
 from tests.support.running import all_logits, open_model
 from tests.support.runs import ONE_THREAD, executors, run, speculation

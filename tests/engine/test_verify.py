@@ -10,8 +10,6 @@ import pytest
 
 from specli.drafters.base import Draft
 from specli.drafters.config import SynthConfig
-from specli.engine.config import SamplingConfig
-from specli.engine.sampler import Sampler
 from specli.engine.verify import (
     SyntheticRates,
     Verdict,
@@ -23,6 +21,8 @@ from specli.engine.verify import (
     synthetic_rule,
 )
 from specli.errors import UsageError
+from specli.sampling.config import SamplingConfig
+from specli.sampling.sampler import Sampler
 from tests.support.vocabulary import ByteVocabulary
 
 PLAIN: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specli.engine.config import SamplingConfig
+from specli.sampling.config import SamplingConfig
 
 N_VOCAB = 600
 N_STEPS = 60

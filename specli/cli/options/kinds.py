@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specli.engine.sampler_names import SAMPLER_LETTERS, canonical_sampler
+from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 
 TRUTHY = ("on", "enabled", "true", "1")
 FALSEY = ("off", "disabled", "false", "0")

@@ -19,7 +19,7 @@ class Option:
         names: Spellings, short ones first, as in help.
         help: One sentence, no full stop.
         panel: Option group in help.
-        field: Where the value goes: a path through `specli.cli.config.CommandConfig` such as `request.sampling.top_k`.
+        field: Where the value goes: a path through `CommandConfig` such as `request.sampling.top_k`.
         kind: How the value is read.
         negative: Spellings that set False.
         env: Environment variable.

@@ -1,6 +1,6 @@
 /* The usual sampler chain on one row of logits: the k largest, then cuts of that short list, and a draw.
  *
- * Arithmetic as in specli/engine/candidates.py, which is the definition: float32 in list order, one rounding per step; exponentials
+ * Arithmetic as in specli/sampling/candidates.py, which is the definition: float32 in list order, one rounding per step; exponentials
  * in double, rounded once.
  */
 #include <math.h>

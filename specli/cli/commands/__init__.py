@@ -1,0 +1,1 @@
+"""The commands, one module each: options to config, a call, output."""

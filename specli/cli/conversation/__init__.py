@@ -1,0 +1,1 @@
+"""The chat: input lines, slash commands, the view of answers and thoughts."""

@@ -1,0 +1,1 @@
+"""What `stats` and `synth` show: tables, plots, replay and tuning reports."""

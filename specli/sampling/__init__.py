@@ -1,0 +1,1 @@
+"""From logits to tokens: the sampler chain, its links, grammars and seeds."""

@@ -1,0 +1,85 @@
+"""The usual end of a sampler chain in the native library: from the first top-k on, all is done in one call.
+
+`specli.sampling.links` is the definition, and runs where the library was not built; the results are the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from specli.errors import ResourceError, SpecliError
+from specli.kernels.cpu.library import LINK_CODES, MOST_CANDIDATES, ChainStruct, LinkStruct, native_library
+from specli.sampling.candidates import NOT_NUMBERS, Candidates
+from specli.sampling.links import Distribution, Link, Picker
+
+
+class NativeTail:
+    """Links that shorten a sorted list, and the draw from what is left.
+
+    Args:
+        links: They have a `native` form; the first is a top-k.
+        room: Logits that may differ from the row's.
+    """
+
+    def __init__(self, links: Sequence[Link], room: int) -> None:
+        self._sample = native_library().chain_sample
+        forms = [link.native for link in links]
+        structs = [
+            LinkStruct(LINK_CODES.index(name), min(n, MOST_CANDIDATES), value) for name, n, value in filter(None, forms)
+        ]
+        self._links = (LinkStruct * len(structs))(*structs)
+        self._room = room
+        self._places = np.empty(MOST_CANDIDATES, np.int32)
+        self._logits = np.empty(MOST_CANDIDATES, np.float32)
+        self._probabilities = np.empty(MOST_CANDIDATES, np.float32)
+        self._chain = ChainStruct(n_links=len(structs), links=self._links)
+        for name in ("places", "logits", "probabilities"):
+            setattr(self._chain, name, getattr(self, f"_{name}").ctypes.data)
+        self._argument = ctypes.byref(self._chain)
+
+    @classmethod
+    def of(cls, links: Sequence[Link], picker: Picker) -> tuple[list[Link], NativeTail | None]:
+        """Splits a chain into the links before the tail and the tail; None if there is none, or no library."""
+        start = next((i for i, link in enumerate(links) if link.native and link.native[0] == "top_k"), len(links))
+        tail = links[start:]
+        is_usual = bool(tail) and all(link.native for link in tail) and type(picker) is Distribution
+        if is_usual:
+            room = MOST_CANDIDATES - tail[0].native[1]  # type: ignore[index]
+            try:
+                return list(links[:start]), cls(tail, room) if room >= 0 else None
+            except ResourceError:
+                pass
+        return list(links), None
+
+    def pick(self, leading: Sequence[Link], candidates: Candidates, random: float) -> int:
+        """Applies the links before the tail, then the tail.
+
+        Args:
+            leading: Those links.
+            candidates: A whole row; left as the chain leaves it.
+            random: The number that decides, from [0, 1).
+
+        Returns:
+            The place of the token drawn.
+
+        Raises:
+            SpecliError: A logit is not a number.
+        """
+        chain, changes = self._chain, leading[0].changes(candidates.logits) if len(leading) == 1 else None
+        if changes is not None and len(changes[0]) <= self._room:
+            tokens, values = changes
+            chain.n_changed, chain.changed, chain.changes = len(tokens), tokens.ctypes.data, values.ctypes.data
+        else:
+            chain.n_changed = 0
+            for link in leading:
+                link.apply(candidates)
+        row = np.ascontiguousarray(candidates.logits)
+        place: int = self._sample(self._argument, row.__array_interface__["data"][0], len(row), random)
+        if place < 0:
+            raise SpecliError(NOT_NUMBERS)
+        n = chain.n
+        candidates.replace(self._places[:n], self._logits[:n].copy(), self._probabilities[:n].copy())
+        return place

@@ -1,0 +1,155 @@
+"""From logits to a token: the chain, its picker and an optional grammar.
+
+llama.cpp `common/sampling.cpp`, b11434 (speculation.md §6.1). A grammar is checked on the picked token only. If the
+token does not fit, the row is sampled once more with everything banned that the grammar forbids, which draws again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specli.rng import REJECTION_SALT, MersenneTwister, resolve_seed
+from specli.sampling.candidates import Candidates, Floats, Ids, descending, largest, total
+from specli.sampling.chain import ChainContext, build_chain, check_sampling
+from specli.sampling.config import SamplingConfig
+from specli.sampling.grammar import Grammar
+from specli.sampling.links import Distribution, Link, Picker, Temperature
+from specli.sampling.native import NativeTail
+from specli.sampling.vocabulary import Vocabulary
+
+
+class Sampler:
+    """The target's sampler of one request: samples rows of logits and follows the sequence.
+
+    Args:
+        config: The settings.
+        tokenizer: The target's tokenizer.
+        n_vocab: Width of the logits.
+
+    Attributes:
+        config: The settings.
+        seed: The seed in use; from the operating system if `config.seed` is -1.
+        rejections: The stream that decides in rejection sampling.
+        synthetic: The stream that decides in synthetic acceptance.
+
+    Raises:
+        UsageError: A setting is out of range, or the grammar is wrong.
+    """
+
+    def __init__(self, config: SamplingConfig, tokenizer: Vocabulary, *, n_vocab: int) -> None:
+        check_sampling(config, n_vocab)
+        self.config = config
+        self.seed = resolve_seed(config.seed)
+        self.rejections = MersenneTwister(self.seed ^ REJECTION_SALT)
+        self.synthetic = MersenneTwister(self.seed)
+        self._links, self._picker = build_chain(ChainContext(config, tokenizer, n_vocab, self.seed))
+        self._grammar = Grammar.from_config(config, tokenizer, n_vocab)
+        self._candidates: Candidates | None = None  # of the last sample; None where only its largest logit counted
+        self._largest = -1
+        self._find_listeners()
+
+        self._leading, self._tail = NativeTail.of(self._links, self._picker)
+
+    def _find_listeners(self) -> None:
+        links: list[Link] = [*self._links, self._picker]
+        self._listeners = [link for link in links if type(link).accept is not Link.accept]
+        # One link that leaves the largest logit, and a picker that draws from what is left: nobody sees that draw.
+        self._takes_largest = self.config.temperature <= 0 and [type(link) for link in links] == [
+            Temperature,
+            Distribution,
+        ]
+
+    @property
+    def is_greedy(self) -> bool:
+        """Every token is the most likely one of the list."""
+        return self.config.temperature <= 0 and (self.config.dynatemp_range <= 0 or self.config.mirostat > 0)
+
+    def sample(self, logits: Floats) -> int:
+        """Picks a token, which `accept` must then be told of if it becomes part of the sequence.
+
+        Args:
+            logits: `[V]` float32, not changed.
+
+        Raises:
+            SpecliError: A logit is not a number, or the grammar allows no token.
+        """
+        token = self._pick(logits)
+        if self._grammar is None or self._grammar.allows(token):
+            return token
+        return self._pick(self._grammar.masked(logits))
+
+    def _pick(self, logits: Floats) -> int:
+        if self._takes_largest:
+            self._candidates, self._largest = None, largest(logits)
+            return self._largest
+        self._candidates = candidates = Candidates(logits)
+        if self._tail is not None:
+            assert isinstance(self._picker, Distribution)
+            return candidates.token(self._tail.pick(self._leading, candidates, self._picker.draw()))
+        for link in self._links:
+            link.apply(candidates)
+        return candidates.token(self._picker.pick(candidates))
+
+    def accept(self, token: int, *, generated: bool = True) -> None:
+        """The token became part of the sequence.
+
+        Args:
+            token: Its id.
+            generated: Sampled by the target; False for prompt tokens, which the grammar does not see.
+        """
+        if generated and self._grammar is not None:
+            self._grammar.accept(token)
+        for link in self._listeners:
+            link.accept(token)
+
+    def accept_prompt(self, tokens: list[int]) -> None:
+        """`accept` of many prompt tokens; only as many of the last as the chain remembers are looked at."""
+        window = max((link.window for link in self._listeners), default=0)
+        for token in tokens[len(tokens) - min(window, len(tokens)) :]:
+            self.accept(token, generated=False)
+
+    def distribution(self) -> tuple[Ids, Floats]:
+        """What the last sample was drawn from, before its token is accepted.
+
+        Returns:
+            `[n]` int32 ids and `[n]` float32 probabilities, descending; what the grammar forbids has probability 0.
+        """
+        candidates = self._candidates
+        if candidates is None:
+            return np.array([self._largest], np.int32), np.ones(1, np.float32)
+        assert candidates.probabilities is not None
+        ids, p = candidates.token_ids(), candidates.probabilities
+        if not candidates.is_sorted:
+            order = descending(p)
+            ids, p = ids[order], p[order]
+        if self._grammar is not None:
+            p = np.where(self._grammar.allowed()[ids], p, np.float32(0))
+            left = total(p)
+            if left > 0:
+                p = p * (np.float32(1) / left)
+        return ids, p
+
+    def reset(self) -> None:
+        """As new: forgets the sequence and starts the random streams again."""
+        for link in (*self._links, self._picker):
+            link.reset()
+        if self._grammar is not None:
+            self._grammar = self._grammar.restarted()
+        self.rejections.rewind()
+        self.synthetic.rewind()
+        self._candidates = None
+
+    def clone(self) -> Sampler:
+        """A sampler in the same state that goes on alone. Takes microseconds."""
+        twin = Sampler.__new__(Sampler)
+        twin.config, twin.seed = self.config, self.seed
+        twin.rejections, twin.synthetic = self.rejections.copy(), self.synthetic.copy()
+        twin._links = [link.copy() for link in self._links]
+        picker = self._picker.copy()
+        assert isinstance(picker, Picker)
+        twin._picker = picker
+        twin._grammar = self._grammar and self._grammar.copy()
+        twin._candidates, twin._largest = self._candidates, self._largest
+        twin._find_listeners()
+        twin._leading, twin._tail = twin._links[: len(self._leading)], self._tail
+        return twin

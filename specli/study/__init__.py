@@ -1,0 +1,1 @@
+"""Studies of drafters: comparisons, replay, tuning, synthetic acceptance and checks of pairs."""

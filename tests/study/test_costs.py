@@ -1,0 +1,121 @@
+"""The cost model's arithmetic, and replays counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specli.drafters import DRAFTERS
+from specli.drafters.chain import DrafterChain
+from specli.drafters.config import DraftConfig, NgramModConfig, SpeculationConfig
+from specli.errors import FormatError
+from specli.study.costs import CostModel, expected_length
+from specli.study.lengths import KNOBS, with_length
+from specli.study.replay import read_replay, replay, tokens_only
+from tests.support.scripted import ScriptedDrafter
+
+COSTS = CostModel({1: 10.0, 2: 12.0, 4: 16.0}, sample=1.0, draft=3.0)
+
+
+@pytest.mark.parametrize(("rows", "cost"), [(1, 10), (2, 12), (3, 14), (4, 16), (6, 20)])
+def test_verification_lies_on_straight_lines_between_sizes(rows: int, cost: float) -> None:
+    assert COSTS.verification(rows) == cost
+
+
+def test_one_measured_size_stands_for_all() -> None:
+    assert CostModel({1: 5.0}).verification(7) == 5
+
+
+def test_speed_up_of_a_round() -> None:
+    """3 draft tokens, 2.5 tokens per round: 16 + 3 + 2.5 against 2.5 steps of 11."""
+    assert COSTS.round(3, 2.5) == 21.5
+    assert COSTS.speed_up(3, 2.5) == pytest.approx(2.5 * 11 / 21.5)
+
+
+def test_break_even() -> None:
+    """19 / 10 = 1.9 tokens per round; with 3 draft tokens that is p + p² + p³ = 0.9."""
+    assert COSTS.break_even_length(3) == 1.9
+    p = COSTS.break_even(3)
+    assert p is not None
+    assert p + p**2 + p**3 == pytest.approx(0.9)
+    assert COSTS.speed_up(3, 1.9) == pytest.approx(1.0)
+    assert CostModel({1: 10.0, 2: 30.0}).break_even(1) is None
+
+
+def test_expected_length() -> None:
+    assert expected_length(0.0, 4) == 1
+    assert expected_length(1.0, 4) == 5
+    assert expected_length(0.5, 2) == 1.75
+
+
+def test_every_type_has_its_knobs() -> None:
+    assert set(DRAFTERS) <= set(KNOBS)
+    config = SpeculationConfig()
+    for knobs in KNOBS.values():
+        for knob in knobs:
+            assert knob.read(knob.write(config, knob.values[-1])) == knob.values[-1]
+            assert type(knob.read(knob.write(config, 1))) is type(knob.read(config))
+
+
+@pytest.mark.parametrize("name", [name for name, row in DRAFTERS.items() if KNOBS[name]])
+def test_length_bounds_every_draft(name: str) -> None:
+    config = SpeculationConfig(draft=DraftConfig(n_max=9, n_min=5), ngram_mod=NgramModConfig(24, 48, 64))
+    bounded = with_length(config, [name], 4)
+    assert DRAFTERS[name].max_draft(bounded) == 4
+    assert bounded.ngram_mod.n_min <= bounded.ngram_mod.n_max
+    assert bounded.draft.n_min <= bounded.draft.n_max
+
+
+def test_replay_counts_rounds_by_hand() -> None:
+    """Text 0 1 2 … 9, prompt of two: a drafter that always adds one is right, one that skips is wrong at once.
+
+    Right with 4 tokens a draft: rounds at 2 (3 4 5 6, then 7 is the target's own) and at 7 (8 9 is cut to the one token
+    that can be drafted), so 7 tokens in 2 rounds.
+    """
+    text = list(range(10))
+    counting = ScriptedDrafter(lambda tokens, most: [tokens[-1] + 1 + i for i in range(most)])
+    chain = DrafterChain([counting])
+    found = replay(chain, text, n_prompt=2, feed=tokens_only(chain))
+    assert (found.n_tokens, found.n_rounds) == (7, 2)
+    assert found.tokens_per_round == 3.5
+    assert found.coverage == pytest.approx(5 / 7)
+    assert found.rows == {5: 1, 2: 1}
+    assert counting.verdicts == [(4, True), (1, True)]
+    wrong = ScriptedDrafter(lambda tokens, most: [tokens[-1] + 2])
+    chain = DrafterChain([wrong])
+    found = replay(chain, text, n_prompt=2, feed=tokens_only(chain))
+    assert (found.n_tokens, found.n_rounds, found.coverage) == (7, 7, 0.0)
+
+
+def test_replay_of_hardly_any_text() -> None:
+    for text in ([3], [3, 4]):
+        chain = DrafterChain([ScriptedDrafter(lambda tokens, most: [1])])
+        found = replay(chain, text, n_prompt=1, feed=tokens_only(chain))
+        assert (found.n_tokens, found.n_rounds, found.tokens_per_round) == (0, 0, None)
+
+
+def test_replay_files(tmp_path: Path) -> None:
+    plain, records = tmp_path / "a.txt", tmp_path / "b.jsonl"
+    plain.write_text("some text\n")
+    records.write_text('{"prompt": {"ids": [1, 2]}, "tokens": [3]}\n\n{"prompt": {"ids": [4]}, "tokens": []}\n')
+    assert [text.text for text in read_replay(plain)] == ["some text\n"]
+    assert [(text.tokens, text.n_prompt) for text in read_replay(records)] == [((1, 2, 3), 2), ((4,), 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", " \n"),
+        ("a.jsonl", "\n"),
+        ("a.jsonl", "{}"),
+        ("a.jsonl", '{"prompt": {"ids": []}, "tokens": [1]}'),
+        ("a.json", "["),
+    ],
+)
+def test_replay_files_that_are_none(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(FormatError):
+        read_replay(tmp_path / name)
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_replay(tmp_path / "missing")
