@@ -3,6 +3,10 @@
 Messages are one line, lower case, without a final stop: subject, what was found, what was expected.
 """
 
+from collections.abc import Sequence
+
+_LISTED = 8
+
 
 class SpecliError(Exception):
     """An error with a message for the user.
@@ -35,3 +39,9 @@ class ResourceError(SpecliError):
 
 class UsageError(SpecliError):
     """Options are wrong or contradict each other. Exit code 2."""
+
+
+def listed(items: Sequence[str], separator: str = ", ") -> str:
+    """The first few of many things for a message, and how many there are besides."""
+    rest = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return separator.join(items[:_LISTED]) + rest

@@ -10,7 +10,7 @@ from specli.convert.lazy import LazyTensor
 from specli.convert.pickled import open_pickled
 from specli.convert.safetensors import TensorFile, open_safetensors
 from specli.convert.values import Values, load_object
-from specli.errors import FormatError, UnsupportedError
+from specli.errors import FormatError, UnsupportedError, listed
 
 Opener = Callable[[Path], tuple[TensorFile, dict[str, LazyTensor]]]
 
@@ -86,7 +86,7 @@ def _find_config(directory: Path) -> Path:
         return path
     inside = sorted(str(p.relative_to(directory)) for p in directory.glob("*/config.json"))
     if len(inside) > 1:
-        raise FormatError(f"{directory}: no config.json, but {len(inside)} candidates inside: {', '.join(inside)}")
+        raise FormatError(f"{directory}: no config.json, but {len(inside)} candidates inside: {listed(inside)}")
     hint = f"convert {directory / inside[0]} instead".replace("/config.json", "") if inside else None
     if (directory / "params.json").is_file():
         raise UnsupportedError(f"{directory}: params.json without config.json is Mistral's own format, not handled")
@@ -104,7 +104,7 @@ def _find_parts(directory: Path) -> tuple[list[Path], tuple[Path, dict[str, str]
             names = sorted(set(weight_map.values()))
             missing = [name for name in names if not (directory / name).is_file()]
             if missing:
-                raise FormatError(f"{index}: missing weight files: {', '.join(missing)}")
+                raise FormatError(f"{index}: missing weight files: {listed(missing)}")
             return [directory / name for name in names], (index, weight_map), reader
         parts = sorted(directory.glob(pattern))
         if parts:
@@ -116,10 +116,6 @@ def _check_index(index: Path, weight_map: dict[str, str], tensors: dict[str, Laz
     missing = sorted(weight_map.keys() - tensors.keys())
     extra = sorted(tensors.keys() - weight_map.keys())
     if missing:
-        raise FormatError(f"{index}: {len(missing)} tensors are in no weight file: {_some(missing)}")
+        raise FormatError(f"{index}: {len(missing)} tensors are in no weight file: {listed(missing)}")
     if extra:
-        raise FormatError(f"{index}: {len(extra)} tensors of the weight files are not listed: {_some(extra)}")
-
-
-def _some(names: list[str], limit: int = 8) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+        raise FormatError(f"{index}: {len(extra)} tensors of the weight files are not listed: {listed(extra)}")

@@ -136,6 +136,8 @@ def _packed(checkpoint: Checkpoint, n_bits: int, group_size: int) -> dict[str, L
         if not name.endswith(".weight_packed"):
             continue
         base = name.removesuffix("_packed")
+        if base in tensors:
+            raise FormatError(f"{checkpoint.directory}: {base} is there as it is and as {name}")
         try:
             parts: dict[str, Any] = {part: tensors.pop(f"{base}_{part}") for part in ("packed", "scale", "shape")}
         except KeyError as error:

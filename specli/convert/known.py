@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from specli.convert.job import Job
+from specli.errors import listed
 
 READ = frozenset({
     "architectures", "model_type", "speculators_model_type", "speculators_config", "transformer_layer_config",
@@ -56,7 +57,7 @@ def warn_of_unknown_keys(job: Job) -> None:
     for section, known in READ_NESTED.items():
         unknown += [f"{section}.{name}" for name in sorted(_unknown(raw.section(section).items, known))]
     if unknown:
-        job.warnings.append(f"config keys that are not understood and have no effect: {', '.join(unknown)}")
+        job.warnings.append(f"config keys that are not understood and have no effect: {listed(unknown)}")
 
 
 def _unknown(names: Iterable[str], known: frozenset[str]) -> list[str]:

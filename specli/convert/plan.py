@@ -1,4 +1,4 @@
-"""From tables of expected tensors to what a file will hold, or to one error that lists all that is wrong."""
+"""From tables of expected tensors to what a file will hold, or to one error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specli.convert.checkpoint import Checkpoint
 from specli.convert.keys import Keys
 from specli.convert.lazy import LazyTensor
 from specli.convert.outtype import Outtype, tensor_type
-from specli.errors import FormatError
+from specli.errors import FormatError, listed
 from specli.gguf.quant import QuantType
 
 Need = Literal["required", "optional", "borrowed"]
@@ -146,15 +146,19 @@ def plan_tensors(checkpoint: Checkpoint, blueprint: Blueprint, outtype: Outtype)
     """Matches the checkpoint with the blueprint.
 
     Raises:
-        FormatError: Tensors are missing, misshapen, of the wrong kind or not used; the message lists them all.
+        FormatError: Tensors are missing, there twice, misshapen, of the wrong kind or not used; the message lists the
+            first ones.
     """
     if "F" not in blueprint.sizes and any("F" in shape.split() for row in blueprint.rows for shape in row.shapes):
         raise FormatError(f"{checkpoint.config.path}: intermediate_size is missing, expected a positive integer")
+    faults: list[str] = []
     known: dict[str, tuple[int, str, LazyTensor]] = {}  # normalised name -> position, original name, tensor
     for position, (name, tensor) in enumerate(checkpoint.tensors.items()):
-        known[blueprint.rename(name)] = (position, name, tensor)
+        normalised = blueprint.rename(name)
+        if normalised in known:
+            faults.append(f"{known[normalised][1]} and {name} are both {normalised}")
+        known[normalised] = (position, name, tensor)
 
-    faults: list[str] = []
     borrowed: list[str] = []
     used: set[str] = set()
     placed: list[tuple[tuple[int, int, int], PlannedTensor]] = []
@@ -194,7 +198,9 @@ def plan_tensors(checkpoint: Checkpoint, blueprint: Blueprint, outtype: Outtype)
         else:
             unused[original] = reason
     if faults:
-        raise FormatError(f"{checkpoint.directory}: not a complete {blueprint.layout} checkpoint: {'; '.join(faults)}")
+        raise FormatError(
+            f"{checkpoint.directory}: not a complete {blueprint.layout} checkpoint: {listed(faults, '; ')}"
+        )
     tensors = [
         PlannedTensor((), name, tensor_type(name, values, outtype), values)
         for name, values in blueprint.generated.items()

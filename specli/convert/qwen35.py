@@ -70,7 +70,7 @@ MTP_NAMES = {
 }
 """Name under `mtp.` to its name in a layer after the trunk."""
 
-_MTP_LAYER = re.compile(r"mtp\.layers\.(\d+)\.(.+)")
+_MTP_LAYER = re.compile(r"mtp\.layers\.([0-9]{1,4})\.(.+)")
 VISION = {"model.visual.": "vision part", "visual.": "vision part"}
 
 

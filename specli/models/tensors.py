@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, Literal, TypeVar, overload
 
-from specli.errors import FormatError
+from specli.errors import FormatError, listed
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantTensor
 from specli.kernels.ops import Array, Executor, Weight
@@ -135,12 +135,14 @@ class Tensors:
         """Refuses a file that does not fit the claims.
 
         Raises:
-            FormatError: Names every tensor that is missing, misshapen or unclaimed.
+            FormatError: Names the first tensors that are missing, misshapen or unclaimed, and counts the others.
         """
         faults = self._faults + [f"{name} is not part of the architecture" for name in self._unclaimed]
         if faults:
             architecture = self.file.architecture
-            raise FormatError(f"{self.file.path}: tensors do not fit architecture {architecture}: {'; '.join(faults)}")
+            raise FormatError(
+                f"{self.file.path}: tensors do not fit architecture {architecture}: {listed(faults, '; ')}"
+            )
 
     def load(self, executor: Executor) -> None:
         """Reads every claimed tensor once per claim, in file order."""

@@ -23,6 +23,7 @@ from tests.support.checkpoints import (
     draft_offsets,
     eagle3_shapes,
     random_tensors,
+    read_safetensors,
     stored,
     vocabulary_map,
     write_checkpoint,
@@ -221,6 +222,69 @@ def test_missing_unused_and_misshapen_tensors_are_all_named(tmp_path: Path) -> N
         "eagle3-angelslim: not a complete EAGLE-3 checkpoint: fc.weight has shape [64, 128], expected [64, 192]; "
         "missing layers.0.mlp.up_proj.weight; unused extra.weight"
     )
+
+
+TWINS = [
+    ("llama", "model.norm.weight", "language_model.model.norm.weight", "model.norm.weight"),
+    ("llama", "model.norm.weight", "text_model.norm.weight", "model.norm.weight"),
+    ("qwen3", "model.norm.weight", "norm.weight", "model.norm.weight"),
+    ("gemma3", "model.norm.weight", "language_model.norm.weight", "model.norm.weight"),
+    ("glm4-moe", "model.norm.weight", "model.language_model.norm.weight", "model.norm.weight"),
+    ("qwen35", "mtp.norm.weight", "model.mtp.norm.weight", "model.layers.4.shared_head.norm.weight"),
+    ("qwen35", "mtp.layers.0.input_layernorm.weight", "mtp.layers.00.input_layernorm.weight",
+     "model.layers.4.input_layernorm.weight"),
+    ("eagle3-angelslim", "fc.weight", "model.fc.weight", "fc.weight"),
+    ("eagle3-angelslim", "midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight", "layers.0.hidden_norm.weight"),
+    ("eagle3-angelslim", "t2d", "model.t2d", "t2d"),
+    ("eagle3-31", "fc_norm.0.weight", "aux_norm_low.weight", "fc_norm.0.weight"),
+    ("dflash-zlab", "fc.weight", "model.fc.weight", "fc.weight"),
+    ("dflash-sliding", "layers.0.self_attn.attention_sink_bias", "layers.0.self_attn.sinks",
+     "layers.0.self_attn.sinks"),
+    ("dflash2", "candidate_selector.hidden_projection.weight", "candidate_selector.hidden_projection",
+     "candidate_selector.hidden_projection"),
+    ("dspark-deepspec", "markov_head.markov_w1.weight", "logit_head.markov_w1.weight", "markov_head.markov_w1.weight"),
+    ("dspark-gemma4", "confidence_head.proj.weight", "confidence_proj.weight", "confidence_head.proj.weight"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "name", "twin", "both"), TWINS)
+def test_two_names_of_one_tensor(tmp_path: Path, layout: str, name: str, twin: str, both: str) -> None:
+    """The twin holds other values, so taking either of the two would be a guess."""
+    source = folder(tmp_path, layout)
+    of = CASES[layout].target
+    path = source / "model.safetensors"
+    tensors = read_safetensors(path)
+    alias = next(key for key in tensors if key.endswith(name))
+    other = tensors[alias]
+    tensors[twin] = Stored(other.dtype, other.shape, bytes(len(other.data)))
+    write_safetensors(path, tensors)
+    message = refused(source, target=None if of is None else folder(tmp_path, of))
+    first, second = sorted([alias, twin])
+    assert f": {first} and {second} are both {both}" in message
+
+
+def test_packed_weight_beside_a_plain_one(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+    weights = {"num_bits": 4, "group_size": 32, "strategy": "group"}
+    edit_config(source, quantization_config={
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": {"weights": weights}},
+    })  # fmt: skip
+    name = "model.layers.0.mlp.up_proj.weight"
+    twins = {f"{name}_packed": bf16(np.zeros((1, 1))), f"{name}_scale": bf16(np.zeros((1, 1)))}
+    twins[f"{name}_shape"] = stored(np.zeros(2), "I64")
+    path = source / "model.safetensors"
+    write_safetensors(path, read_safetensors(path) | twins)
+    assert refused(source) == f"qwen3: {name} is there as it is and as {name}_packed"
+
+
+def test_many_faults_are_counted(tmp_path: Path) -> None:
+    source = folder(tmp_path, "qwen3")
+    write_safetensors(source / "model.safetensors", {"x": bf16(np.zeros((2, 2)))})
+    message = refused(source)
+    # 3 tensors of the whole model, 11 of each of the 8 layers, and the one that is unused
+    assert message.startswith("qwen3: not a complete Qwen3 checkpoint: missing model.embed_tokens.weight; missing ")
+    assert message.endswith(" and 84 more")
+    assert len(message) < 600
 
 
 def test_integer_weights_are_refused(tmp_path: Path) -> None:
@@ -565,7 +629,8 @@ def test_dflash_checkpoint_without_body_is_refused(tmp_path: Path) -> None:
     config = json.loads((source / "config.json").read_text())
     write_checkpoint(source, config, random_tensors(shapes))
     message = refused(source, target=folder(tmp_path, "qwen3"))
-    assert message.count("missing layers.") == 22
+    assert message.count("missing layers.") == 8
+    assert message.endswith(" and 14 more")
 
 
 @pytest.mark.parametrize("share", [-1, 2**31])

@@ -67,6 +67,16 @@ def write_safetensors(path: Path, tensors: Mapping[str, Stored]) -> None:
             file.write(tensor.data)
 
 
+def read_safetensors(path: Path) -> dict[str, Stored]:
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(content[8:start]).items():
+        first, last = entry["data_offsets"]
+        tensors[name] = Stored(entry["dtype"], tuple(entry["shape"]), content[start + first : start + last])
+    return tensors
+
+
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1), encoding="utf-8")
 
