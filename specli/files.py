@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 from specli.errors import FormatError, ResourceError
+
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_KINDS = (
+    (stat.S_ISDIR, "directory"),
+    (stat.S_ISFIFO, "pipe"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
+    (stat.S_ISSOCK, "socket"),
+)
 
 
 def read_text(path: Path, what: str = "cannot be read", *, encoding: str = "utf-8") -> str:
@@ -25,7 +35,35 @@ def read_text(path: Path, what: str = "cannot be read", *, encoding: str = "utf-
     except OSError as error:
         raise FormatError(f"{path}: {what}: {error.strerror}") from None
     except ValueError as error:  # the encoding; a null byte in the path
-        raise FormatError(f"{path}: {what}: {error}") from None
+        is_utf16 = isinstance(error, UnicodeDecodeError) and error.object.startswith(UTF16_MARKS)
+        raise FormatError(f"{path}: {what}: {'UTF-16 text, expected UTF-8' if is_utf16 else error}") from None
+
+
+def is_there(path: Path) -> bool:
+    """Whether a regular file has that name; links are followed.
+
+    Raises:
+        FormatError: Something else has it, such as a directory, a pipe (opening which could wait forever) or a link to
+            a file that is gone, or the path cannot be looked at.
+    """
+    return os.path.lexists(path) and file_size(path) >= 0
+
+
+def file_size(path: Path) -> int:
+    """The size of a regular file, bytes.
+
+    Raises:
+        FormatError: It is not there, is something else, or cannot be looked at.
+    """
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise FormatError(f"{path}: cannot be read: {reason}") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "special file")
+        raise FormatError(f"{path}: is a {kind}, expected a file")
+    return status.st_size
 
 
 def write_file(path: Path, data: bytes, what: str = "cannot be written") -> None:

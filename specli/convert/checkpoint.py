@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 
 from specli.convert.lazy import LazyTensor
@@ -11,6 +11,8 @@ from specli.convert.pickled import open_pickled
 from specli.convert.safetensors import TensorFile, open_safetensors
 from specli.convert.values import Values, load_object
 from specli.errors import FormatError, UnsupportedError, listed
+from specli.files import is_there
+from specli.gguf.metadata import show
 
 Opener = Callable[[Path], tuple[TensorFile, dict[str, LazyTensor]]]
 
@@ -82,7 +84,7 @@ class Checkpoint:
 
 def _find_config(directory: Path) -> Path:
     path = directory / "config.json"
-    if path.is_file():
+    if is_there(path):
         return path
     inside = sorted(str(p.relative_to(directory)) for p in directory.glob("*/config.json"))
     if len(inside) > 1:
@@ -97,16 +99,21 @@ def _find_parts(directory: Path) -> tuple[list[Path], tuple[Path, dict[str, str]
     """Weight files in order, the weight map if there is one, and the reader for the format."""
     for pattern, index_name, reader in _FORMATS:
         index = directory / index_name
-        if index.is_file():
+        if is_there(index):
             weight_map = load_object(index).get("weight_map")
             if not isinstance(weight_map, dict) or not all(isinstance(part, str) for part in weight_map.values()):
                 raise FormatError(f"{index}: weight_map is missing, expected tensor names with their files")
             names = sorted(set(weight_map.values()))
-            missing = [name for name in names if not (directory / name).is_file()]
+            outside = [name for name in names if PurePath(name).name != name]
+            if outside:
+                raise FormatError(
+                    f"{index}: weight files outside the folder: {listed([show(name) for name in outside])}"
+                )
+            missing = [name for name in names if not is_there(directory / name)]
             if missing:
                 raise FormatError(f"{index}: missing weight files: {listed(missing)}")
             return [directory / name for name in names], (index, weight_map), reader
-        parts = sorted(directory.glob(pattern))
+        parts = sorted(part for part in directory.glob(pattern) if is_there(part))
         if parts:
             return parts, None, reader
     return [], None, open_safetensors

@@ -6,10 +6,11 @@ from specli.convert.changes import first_rows, plus_one
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import Keys, shared_keys
 from specli.convert.plan import Blueprint, Row, at
-from specli.convert.special import optional_object
+from specli.convert.special import objects, optional_object
 from specli.convert.values import Values
 from specli.convert.vocab import gemma3_keys
 from specli.errors import UnsupportedError
+from specli.files import is_there
 
 BLOCK = (
     Row("input_layernorm.weight", "attn_norm.weight", "E", plus_one),
@@ -37,12 +38,16 @@ def real_vocabulary(job: Job) -> int:
     """Tokens the tokenizer really has; embedding rows beyond are padding."""
     directory = job.checkpoint.directory
     n_tokens = job.config.need("vocab_size")
-    if (directory / "tokenizer.model").is_file():
+    if is_there(directory / "tokenizer.model"):
         return n_tokens
     path = directory / "tokenizer.json"
     tokenizer = Values(path, optional_object(path) or {})
     vocabulary = tokenizer.section("model").section("vocab").items
-    return min(n_tokens, len(vocabulary) + len(tokenizer.raw("added_tokens") or [])) if vocabulary else n_tokens
+    return (
+        min(n_tokens, len(vocabulary) + len(objects(path, "added_tokens", tokenizer.raw("added_tokens"))))
+        if vocabulary
+        else n_tokens
+    )
 
 
 def add_gemma3_keys(keys: Keys, architecture: str, config: Values) -> None:

@@ -18,6 +18,7 @@ from specli.convert.plan import Blueprint, Row, at
 from specli.convert.rope import say_rope
 from specli.convert.values import Values
 from specli.errors import FormatError, UnsupportedError
+from specli.files import is_there
 
 ACTIVATION = "gelu_pytorch_tanh"
 DEFAULT_ROPE = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0}}
@@ -133,7 +134,7 @@ def _refuse(job: Job, names: set[str], rope: Values, n_layers: int, n_tokens: in
         (bool(config.number("final_logit_softcapping")), "final_logit_softcapping is set"),
         (bool(nested.flag("use_swa")) and not nested.integer("swa_window_size"), "use_swa without swa_window_size"),
         ("lm_head.weight" not in names and not config.flag("tie_word_embeddings"), "an untied head is missing"),
-        ((job.checkpoint.directory / MASK_FILE).exists(), f"there is a {MASK_FILE}"),
+        (is_there(job.checkpoint.directory / MASK_FILE), f"there is a {MASK_FILE}"),
     )
     found = [reason for applies, reason in refusals if applies]
     if found:

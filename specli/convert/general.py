@@ -16,6 +16,7 @@ from specli.convert.plan import PlannedTensor
 from specli.convert.special import optional_object
 from specli.convert.values import load_object
 from specli.errors import FormatError, UsageError
+from specli.files import is_there, read_text
 
 # generation_config.json name, key under general.sampling., kind (gguf-py/gguf/metadata.py, `Metadata.load`)
 _SAMPLING: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -42,7 +43,11 @@ _LINKS = (
     ("url", "url"), ("doi", "doi"), ("uuid", "uuid"), ("repo_url", "repo_url"), ("source_url", "source.url"),
     ("source_doi", "source.doi"), ("source_uuid", "source.uuid"), ("source_repo_url", "source.repo_url"),
 )  # fmt: skip
+_TEXTS = (*((name, name) for name in _AUTHORSHIP), *_LICENCE, *_LINKS)
+_LISTS = (("base_models", "base_models"), ("datasets", "datasets"), ("tags", "tags"), ("languages", "languages"))
 _ORIGIN_FIELDS = ("name", "author", "version", "organization", "description", "url", "doi", "uuid", "repo_url")
+
+_MAX_FRONT_MATTER = 1 << 20  # characters
 
 
 class General:
@@ -55,18 +60,19 @@ class General:
     """
 
     def __init__(self, request: ConvertConfig, directory: Path, tensors: Iterable[PlannedTensor]) -> None:
-        if request.metadata is not None:
-            if not request.metadata.is_file():
-                raise UsageError(f"{request.metadata}: no such file")
-            self._override = load_object(request.metadata)
-        else:
-            self._override = {}
+        if request.metadata is not None and not is_there(request.metadata):
+            raise UsageError(f"{request.metadata}: no such file")
+        self._override = {} if request.metadata is None else load_object(request.metadata)
         self._sampling = optional_object(directory / "generation_config.json") or {}
         total, shared, expert, n_experts = count_parameters(tensors)
-        try:
-            self._found = gguf.Metadata.load(request.metadata, directory, request.model_name, total)
-        except yaml.YAMLError as error:
-            raise FormatError(f"{directory / 'README.md'}: front matter is not YAML: {error}") from None
+        self._found = _authorship(directory, total)
+        for name, suffix in (*_TEXTS, *_LISTS):
+            value = self._override.get(f"general.{suffix}")
+            if value is not None:
+                setattr(self._found, name, value)
+        if request.model_name is not None:
+            self._found.name = request.model_name
+        _check_kinds(self._found, directory if request.metadata is None else request.metadata)
         if request.remote or not Path(request.source).is_dir():  # a snapshot's directory is named by its revision
             self._found.name = str(request.source)
         if self._found.name is None:
@@ -116,6 +122,58 @@ class General:
             None if vocab_only else outtype.label, "vocab" if vocab_only else None,
         )  # fmt: skip
         return f"{'mtp-' if mtp_only else ''}{name}.gguf"
+
+
+def _authorship(directory: Path, n_parameters: int) -> gguf.Metadata:
+    """What the model card, config.json and the directory's name say."""
+    card, config = front_matter(directory / "README.md"), optional_object(directory / "config.json")
+    try:
+        return gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), card, config, directory, n_parameters)
+    except (AttributeError, TypeError, ValueError, LookupError) as error:  # of values that are no texts
+        raise FormatError(f"{directory}: authorship in README.md or config.json is not understood: {error}") from None
+
+
+def front_matter(path: Path) -> dict[str, Any]:
+    """The YAML between the first two `---` lines of a model card, repaired as llama.cpp does; empty without one.
+
+    Raises:
+        FormatError: It is not YAML, or has aliases, which could stand for more than fits into memory.
+    """
+    lines = read_text(path, encoding="utf-8-sig").splitlines() if is_there(path) else []
+    if not lines or lines[0] != "---":
+        return {}
+    end = lines.index("---", 1) if "---" in lines[1:] else len(lines)
+    text = "".join(f"{line}\n" for line in lines[1:end]).replace("- no\n", '- "no"\n').replace("\t", "  ")
+    try:
+        if len(text) > _MAX_FRONT_MATTER or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise FormatError(f"{path}: front matter has aliases or more than {_MAX_FRONT_MATTER} characters")
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
+        reason = " ".join(str(error).split())
+        raise FormatError(f"{path}: front matter is not YAML: {reason}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _check_kinds(found: gguf.Metadata, path: Path) -> None:
+    """Makes texts of numbers and dates, and refuses what is neither text nor list where it should be.
+
+    Raises:
+        FormatError: A list is none, or holds other things than it should.
+    """
+    for name, _ in _TEXTS:
+        value = getattr(found, name)
+        if value is not None and not isinstance(value, str | list):
+            setattr(found, name, str(value))
+        elif isinstance(value, list) and name != "license":
+            raise FormatError(f"{path}: {name} of the model is a list, expected a text")
+    for name, _ in _LISTS:
+        value, is_record = getattr(found, name), name in ("base_models", "datasets")
+        if value is None:
+            continue
+        if not isinstance(value, list) or any(isinstance(item, dict | list) is not is_record for item in value):
+            expected = "objects" if is_record else "texts"
+            raise FormatError(f"{path}: {name} of the model are not understood, expected a list of {expected}")
+        setattr(found, name, value if is_record else [str(item) for item in value])
 
 
 def count_parameters(tensors: Iterable[PlannedTensor]) -> tuple[int, int, int, int]:

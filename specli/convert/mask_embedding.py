@@ -19,6 +19,7 @@ from specli.convert.lazy import Array, LazyTensor
 from specli.convert.pickled import DTYPES
 from specli.convert.target import Target
 from specli.errors import FormatError, UsageError
+from specli.files import is_there
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,7 @@ def mask_embedding_tensors(
         UsageError: The target is no checkpoint directory.
     """
     path = job.checkpoint.directory / FILE
-    if not path.exists():
+    if not is_there(path):
         return {}
     shape = job.config.need("vocab_size"), job.config.need("hidden_size")
     vector = _read(path, mask_id, shape)

@@ -7,9 +7,9 @@ that peak memory is what is being converted and not the page cache.
 
 from __future__ import annotations
 
-import json
 import math
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -17,9 +17,13 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from specli.convert.lazy import Array, LazyTensor
+from specli.convert.values import parse_json
 from specli.errors import FormatError
+from specli.files import file_size
+from specli.gguf.metadata import show
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
+MAX_NAME = 500  # characters, far above any layout's
 
 NUMPY_TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
@@ -87,7 +91,10 @@ class TensorFile:
 
     def _read(self, dtype: str, shape: tuple[int, ...], offset: int, start: int, stop: int) -> Array:
         if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                self._descriptor = os.open(self.path, os.O_RDONLY)
+            except OSError as error:
+                raise FormatError(f"{self.path}: cannot be read: {error.strerror}") from None
         raw = np.empty((stop - start, *shape[1:]), np.dtype(NUMPY_TYPES[dtype]))
         view = memoryview(raw.reshape(-1).view(np.uint8).data)
         position = offset + start * math.prod(shape[1:]) * raw.itemsize
@@ -100,35 +107,40 @@ class TensorFile:
         return decode(dtype, raw)
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """The JSON header of a safetensors file, with `__data__` set to the offset of the tensor bytes.
+def read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The JSON header of a safetensors file, and how many bytes stand before the tensors'.
 
     Raises:
-        FormatError: The file is truncated or its header is not JSON.
+        FormatError: The file is truncated, or its header is not a JSON object whose keys are all different.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        n_header = int.from_bytes(prefix, "little")
-        if len(prefix) < 8 or n_header > size - 8:
-            raise FormatError(f"{path}: truncated: header of {n_header} bytes in a file of {size} bytes")
-        if n_header > MAX_HEADER_BYTES:
-            raise FormatError(f"{path}: header of {n_header} bytes is above the limit of {MAX_HEADER_BYTES}")
-        text = file.read(n_header)
+    size = file_size(path)
     try:
-        header = json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: header is not JSON: {error}") from None
-    if not isinstance(header, dict):
-        raise FormatError(f"{path}: header is a JSON {type(header).__name__}, expected an object")
-    header["__data__"] = 8 + n_header
-    return header
+        with path.open("rb") as file:
+            prefix = file.read(8)
+            n_header = int.from_bytes(prefix, "little")
+            if len(prefix) < 8 or n_header > size - 8:
+                raise FormatError(f"{path}: truncated: header of {n_header} bytes in a file of {size} bytes")
+            if n_header > MAX_HEADER_BYTES:
+                raise FormatError(f"{path}: header of {n_header} bytes is above the limit of {MAX_HEADER_BYTES}")
+            content = file.read(n_header)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: header is not UTF-8: {error}") from None
+    if not text.startswith("{"):
+        raise FormatError(f"{path}: header starts with {text[:8]!r}, expected a JSON object")
+    header: dict[str, Any] = parse_json(path, text, "header is ", unique=True)
+    return header, 8 + n_header
 
 
-def _entry(path: Path, name: str, entry: Any, n_data: int) -> tuple[str, tuple[int, ...], int]:
-    """Dtype, shape and relative offset of one header entry, checked."""
+def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
+    """Dtype, shape, relative offset and end of one header entry, checked."""
     if not isinstance(entry, dict):
         raise FormatError(f"{path}: tensor {name!r} has no description")
+    if not name.isprintable() or len(name) > MAX_NAME:
+        raise FormatError(f"{path}: tensor name {show(name)} is no name of at most {MAX_NAME} printable characters")
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in NUMPY_TYPES:
         raise FormatError(f"{path}: tensor {name!r} has dtype {dtype!r}, expected one of {', '.join(NUMPY_TYPES)}")
@@ -141,9 +153,7 @@ def _entry(path: Path, name: str, entry: Any, n_data: int) -> tuple[str, tuple[i
         raise FormatError(
             f"{path}: tensor {name!r} has {offsets[1] - offsets[0]} bytes, expected {n_bytes} for {dtype} {shape}"
         )
-    if offsets[1] > n_data:
-        raise FormatError(f"{path}: truncated: tensor {name!r} ends at byte {offsets[1]} of {n_data}")
-    return dtype, tuple(shape), offsets[0]
+    return dtype, tuple(shape), offsets[0], offsets[1]
 
 
 def _counts(values: Any) -> TypeGuard[list[int]]:
@@ -156,13 +166,31 @@ def open_safetensors(path: Path) -> tuple[TensorFile, dict[str, LazyTensor]]:
     Raises:
         FormatError: The file is truncated or inconsistent.
     """
-    header = read_header(path)
-    data = header.pop("__data__")
+    header, start = read_header(path)
     header.pop("__metadata__", None)
     file = TensorFile(path)
-    n_data = path.stat().st_size - data
-    tensors = {}
-    for name in sorted(header):
-        dtype, shape, offset = _entry(path, name, header[name], n_data)
-        tensors[name] = file.tensor(dtype, shape, data + offset)
-    return file, tensors
+    entries = {name: _entry(path, name, header[name]) for name in sorted(header)}
+    _check_tiling(path, {name: (first, last) for name, (_, _, first, last) in entries.items()}, file_size(path) - start)
+    return file, {name: file.tensor(dtype, shape, start + first) for name, (dtype, shape, first, _) in entries.items()}
+
+
+def _check_tiling(path: Path, spans: Mapping[str, tuple[int, int]], n_data: int) -> None:
+    """The format demands that the tensors fill the data area in some order, without gaps and overlaps.
+
+    Args:
+        path: For messages.
+        spans: First byte and end of every tensor in the data area.
+        n_data: Bytes of the data area.
+    """
+    end, before = 0, "the header"
+    for name, (first, last) in sorted(spans.items(), key=lambda item: item[1]):
+        if last > n_data:
+            raise FormatError(f"{path}: truncated: tensor {name!r} ends at byte {last} of {n_data}")
+        if first != end:
+            fault = "overlaps" if first < end else "leaves a gap after"
+            raise FormatError(
+                f"{path}: tensor {name!r} at bytes {first} to {last} {fault} {before}, which ends at {end}"
+            )
+        end, before = last, f"tensor {name!r}"
+    if end != n_data:
+        raise FormatError(f"{path}: {n_data - end} bytes after the last tensor belong to none")

@@ -13,6 +13,7 @@ from typing import Any
 from specli.convert.keys import Keys
 from specli.convert.values import Values, load_object
 from specli.errors import FormatError
+from specli.files import is_there, read_text
 
 KINDS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
@@ -31,7 +32,7 @@ Template = str | list[JsonObject] | None
 
 def optional_object(path: Path) -> dict[str, Any] | None:
     """The JSON object of a file, or None when the file is absent."""
-    return load_object(path) if path.is_file() else None
+    return load_object(path) if is_there(path) else None
 
 
 class SpecialTokens:
@@ -62,7 +63,7 @@ class SpecialTokens:
         if config is not None:
             self.template = read_template(directory, config)
             path = directory / "tokenizer.json"
-            self._read_texts(config, texts, _objects(path, "added_tokens", (tokenizer or {}).get("added_tokens")))
+            self._read_texts(config, texts, objects(path, "added_tokens", (tokenizer or {}).get("added_tokens")))
         self._read_ids(directory)
 
     def add_to(self, keys: Keys) -> None:
@@ -92,7 +93,7 @@ class SpecialTokens:
         processor = tokenizer.get("post_processor")
         if not isinstance(processor, dict):
             return
-        for part in _objects(path, "processors", processor.get("processors", [processor])):
+        for part in objects(path, "processors", processor.get("processors", [processor])):
             kind = part.get("type")
             if kind == "ByteLevel":
                 self.flags.setdefault("bos", False)
@@ -102,7 +103,7 @@ class SpecialTokens:
                 texts["cls"] = texts["cls"] or _first_text(part.get("cls")) or texts["bos"]
                 texts["sep"] = texts["sep"] or _first_text(part.get("sep")) or texts["eos"]
             elif kind == "TemplateProcessing":
-                single, pair = (_objects(path, name, part.get(name)) for name in ("single", "pair"))
+                single, pair = (objects(path, name, part.get(name)) for name in ("single", "pair"))
                 self._read_processing_template(single, pair, texts, has_config=has_config)
 
     def _read_processing_template(
@@ -181,7 +182,7 @@ def _content(entry: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _objects(path: Path, name: str, value: Any) -> list[JsonObject]:
+def objects(path: Path, name: str, value: Any) -> list[JsonObject]:
     """A list of objects; an absent one is empty.
 
     Raises:
@@ -210,24 +211,18 @@ def read_template(directory: Path, config: Mapping[str, Any]) -> Template:
     """The chat template: in tokenizer_config.json, else chat_template.jinja with its named companions, else .json."""
     template = config.get("chat_template")
     jinja, other = directory / "chat_template.jinja", directory / "chat_template.json"
-    if template is None and jinja.is_file():
-        template = _text(jinja)
+    if template is None and is_there(jinja):
+        template = read_text(jinja)
         named = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+        named = [path for path in named if is_there(path)]
         if named:
             template = [{"name": "default", "template": template}]
-            template += [{"name": path.stem, "template": _text(path)} for path in named]
-    elif template is None and other.is_file():
+            template += [{"name": path.stem, "template": read_text(path)} for path in named]
+    elif template is None and is_there(other):
         template = load_object(other).get("chat_template")
     if template is None or isinstance(template, str):
         return template
-    return _objects(directory, "chat_template", template)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not UTF-8: {error}") from None
+    return objects(directory, "chat_template", template)
 
 
 def add_template(keys: Keys, template: Template) -> None:

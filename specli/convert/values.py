@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from specli.errors import FormatError
+from specli.files import file_size, read_text
+from specli.gguf.metadata import show
 
 MAX_JSON_BYTES = 512 << 20
 MAX_FLOAT = 3.4e38  # numbers end up as float32
@@ -27,12 +29,37 @@ def load_json(path: Path) -> Any:
     Raises:
         FormatError: It is not JSON, or is absurdly large.
     """
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise FormatError(f"{path}: {path.stat().st_size} bytes is above the limit of {MAX_JSON_BYTES}")
+    size = file_size(path)
+    if size > MAX_JSON_BYTES:
+        raise FormatError(f"{path}: {size} bytes is above the limit of {MAX_JSON_BYTES}")
+    return parse_json(path, read_text(path, encoding="utf-8-sig"))
+
+
+def parse_json(path: Path, text: str, what: str = "", *, unique: bool = False) -> Any:
+    """The parsed text.
+
+    Args:
+        path: For messages.
+        text: JSON.
+        what: Which part of the file it is, with a blank after it.
+        unique: Refuse objects with a key twice, instead of taking the last.
+
+    Raises:
+        FormatError: It is not JSON.
+    """
     try:
-        return json.loads(path.read_bytes())
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
+    except (ValueError, RecursionError) as error:  # ValueError also for integers of more digits than Python reads
+        raise FormatError(f"{path}: {what}not JSON: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    items: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in items:
+            raise ValueError(f"key {show(key)} is there twice")
+        items[key] = value
+    return items
 
 
 def load_object(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from specli.convert.pretokenizers import PROBE, recognise, recognise_rules
 from specli.convert.special import SpecialTokens, optional_object
 from specli.convert.values import Values
 from specli.errors import FormatError, UnsupportedError
+from specli.files import is_there, read_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -51,7 +52,7 @@ def looks_special(text: str) -> bool:
 
 def _need(directory: Path, name: str) -> Path:
     path = directory / name
-    if not path.is_file():
+    if not is_there(path):
         raise FormatError(f"{directory}: no {name}, needed for the tokenizer")
     return path
 
@@ -122,17 +123,17 @@ def read_merges(directory: Path) -> list[str]:
     path = directory / "tokenizer.json"
     tokenizer = optional_object(path) or {}
     merges = Values(path, tokenizer).section("model").raw("merges") or []
-    if merges and isinstance(merges[0], str):
-        return list(merges)
+    if isinstance(merges, list) and all(isinstance(merge, str) for merge in merges) and merges:
+        return merges
     if merges:
         try:
             return [" ".join(part.replace(" ", "\u0120") for part in (left, right)) for left, right in merges]
         except (TypeError, ValueError, AttributeError):
             raise FormatError(f"{path}: merges are neither texts nor pairs of texts") from None
     text = directory / "merges.txt"
-    if not text.is_file():
+    if not is_there(text):
         return []
-    lines = text.read_text(encoding="utf-8").splitlines()
+    lines = read_text(text).splitlines()
     pairs = (line.split() for line in lines[1 if lines and lines[0].startswith("#") else 0 :])
     return [" ".join(pair) for pair in pairs if len(pair) == 2]
 
@@ -269,7 +270,7 @@ def llama_keys(directory: Path, n_tokens: int) -> Keys:
     keys = Keys()
     prefix = Values(path, optional_object(path) or {}).flag("add_prefix_space")
     keys.add("tokenizer.ggml.add_space_prefix", "bool", prefix)
-    if (directory / "tokenizer.model").is_file():
+    if is_there(directory / "tokenizer.model"):
         keys.update(sentencepiece_keys(directory, n_tokens))
     elif has_byte_fallback(directory):
         keys.update(fallback_keys(directory, n_tokens))
@@ -285,13 +286,13 @@ def llama_keys(directory: Path, n_tokens: int) -> Keys:
 
 def qwen_keys(directory: Path, n_tokens: int) -> Keys:
     """SentencePiece if there is a tokenizer.model, else byte-level BPE."""
-    is_spm = (directory / "tokenizer.model").is_file()
+    is_spm = is_there(directory / "tokenizer.model")
     return (sentencepiece_keys if is_spm else bpe_keys)(directory, n_tokens)
 
 
 def gemma3_keys(directory: Path, n_tokens: int) -> Keys:
     """SentencePiece without a blank in front, else byte-level BPE."""
-    if not (directory / "tokenizer.model").is_file():
+    if not is_there(directory / "tokenizer.model"):
         return bpe_keys(directory, n_tokens)
     keys = sentencepiece_keys(directory, n_tokens)
     keys.add("tokenizer.ggml.add_space_prefix", "bool", False)

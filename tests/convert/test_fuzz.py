@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,32 @@ def test_any_tokenizer(folders: Folders, name: str, file: str, data: st.DataObje
 
 
 HEADER = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {"format": "pt"}}
+SPANS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(sorted), min_size=1, max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(spans=SPANS, n_data=st.integers(0, 4))
+def test_offsets_are_taken_as_the_format_has_it(
+    tmp_path_factory: pytest.TempPathFactory, spans: list[list[int]], n_data: int
+) -> None:
+    """Gaps, overlaps, order, rest: what the format's own library refuses is refused, and nothing else."""
+    header = {
+        name: {"dtype": "U8", "shape": [b - a], "data_offsets": [a, b]}
+        for name, (a, b) in zip("abc", spans, strict=False)
+    }
+    text = json.dumps(header).encode()
+    content = len(text).to_bytes(8, "little") + text + bytes(range(n_data))
+    path = tmp_path_factory.getbasetemp() / "z.safetensors"
+    path.write_bytes(content)
+    try:
+        expected = {name: bytes(entry["data"]) for name, entry in safetensors.deserialize(content)}
+    except safetensors.SafetensorError:
+        with pytest.raises(FormatError):
+            open_safetensors(path)
+        return
+    file, tensors = open_safetensors(path)
+    assert {name: tensor.all().tobytes() for name, tensor in tensors.items()} == expected
+    file.close()
 
 
 def open_or_refuse(path: Path) -> None:

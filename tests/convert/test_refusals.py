@@ -1,6 +1,7 @@
 """Broken and unsupported checkpoints: one error each, compared in full, and nothing left on disk."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,11 +40,11 @@ def folder(tmp_path: Path, name: str) -> Path:
 
 def refused(source: Path, *, target: Path | None = None, **changes: Any) -> str:
     """The message with its hint; checks that no file appeared or changed."""
-    before = {path: path.stat().st_mtime_ns for path in source.parent.rglob("*")}
+    before = {path: path.lstat().st_mtime_ns for path in source.parent.rglob("*")}
     outfile = changes.pop("outfile", source.parent / "out.gguf")
     with pytest.raises(SpecliError) as caught:
         convert(ConvertConfig(source, outfile=outfile, target=target, **changes))
-    assert {path: path.stat().st_mtime_ns for path in source.parent.rglob("*")} == before
+    assert {path: path.lstat().st_mtime_ns for path in source.parent.rglob("*")} == before
     message = str(caught.value).replace(str(source.parent) + "/", "").replace(str(source.parent), "PARENT")
     assert "\n" not in message
     hint = caught.value.hint
@@ -111,6 +112,132 @@ def incomplete_index(directory: Path) -> None:
     write_json(directory / "model.safetensors.index.json", {"weight_map": {"a": "model.safetensors"}})
 
 
+def raw_safetensors(directory: Path, header: str, n_data: int) -> None:
+    text = header.encode()
+    (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(n_data))
+
+
+def entries(*spans: tuple[int, int]) -> str:
+    """Header of one-axis tensors a, b, … of bytes."""
+    found = (
+        f'"{name}": {{"dtype": "U8", "shape": [{last - first}], "data_offsets": [{first}, {last}]}}'
+        for name, (first, last) in zip("abcd", spans, strict=False)
+    )
+    return "{" + ", ".join(found) + "}"
+
+
+def equal_offsets(directory: Path) -> None:
+    raw_safetensors(directory, entries((0, 4), (0, 4)), 4)
+
+
+def overlap(directory: Path) -> None:
+    raw_safetensors(directory, entries((2, 6), (0, 4)), 6)
+
+
+def gap(directory: Path) -> None:
+    raw_safetensors(directory, entries((0, 4), (6, 8)), 8)
+
+
+def gap_at_the_start(directory: Path) -> None:
+    raw_safetensors(directory, entries((2, 4)), 4)
+
+
+def trailing_bytes(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def name_twice(directory: Path) -> None:
+    raw_safetensors(directory, entries((0, 4))[:-1] + ", " + entries((4, 8))[1:], 8)
+
+
+def key_twice(directory: Path) -> None:
+    raw_safetensors(directory, entries((0, 4)).replace('"shape"', '"data_offsets": [0, 2], "shape"'), 4)
+
+
+def header_in_utf16(directory: Path) -> None:
+    text = "{}".encode("utf-16")
+    (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+def huge_number(directory: Path) -> None:
+    raw_safetensors(directory, entries((0, 4)).replace("[4]", f"[{'9' * 5000}]"), 4)
+
+
+def name_with_line_end(directory: Path) -> None:
+    raw_safetensors(directory, entries((0, 4)).replace('"a"', '"a\\nb"'), 4)
+
+
+def folder_as_weights(directory: Path) -> None:
+    no_weights(directory)
+    (directory / "model.safetensors").mkdir()
+
+
+def pipe_as_weights(directory: Path) -> None:
+    no_weights(directory)
+    os.mkfifo(directory / "model.safetensors")
+
+
+def device_as_weights(directory: Path) -> None:
+    no_weights(directory)
+    (directory / "model.safetensors").symlink_to("/dev/zero")
+
+
+def dangling_weights(directory: Path) -> None:
+    no_weights(directory)
+    (directory / "model.safetensors").symlink_to("gone")
+
+
+def pipe_as_pickle(directory: Path) -> None:
+    no_weights(directory)
+    os.mkfifo(directory / "pytorch_model.bin")
+
+
+def pipe_in_the_index(directory: Path) -> None:
+    pipe_as_weights(directory)
+    incomplete_index(directory)
+
+
+def pipe_as_config(directory: Path) -> None:
+    (directory / "config.json").unlink()
+    os.mkfifo(directory / "config.json")
+
+
+def pipe_as_tokenizer(directory: Path) -> None:
+    (directory / "tokenizer.model").unlink()
+    os.mkfifo(directory / "tokenizer.model")
+
+
+def index_above(directory: Path) -> None:
+    shutil.copy(directory / "model.safetensors", directory.parent)
+    write_json(directory / "model.safetensors.index.json", {"weight_map": {"a": "../model.safetensors"}})
+
+
+def absolute_index(directory: Path) -> None:
+    write_json(directory / "model.safetensors.index.json", {"weight_map": {"a": "/etc/passwd"}})
+
+
+def config_in_utf16(directory: Path) -> None:
+    path = directory / "config.json"
+    path.write_bytes(path.read_text().encode("utf-16"))
+
+
+def config_of_huge_number(directory: Path) -> None:
+    (directory / "config.json").write_text('{"vocab_size": ' + "9" * 5000 + "}")
+
+
+def readme_of_bytes(directory: Path) -> None:
+    (directory / "README.md").write_bytes(b"---\nname: \xff\n---\n")
+
+
+def readme_of_aliases(directory: Path) -> None:
+    (directory / "README.md").write_text("---\nname: &a [x]\nlicense: [*a, *a]\n---\n")
+
+
+def readme_of_no_tags(directory: Path) -> None:
+    (directory / "README.md").write_text("---\ntags: [[a]]\n---\n")
+
+
 FILES: list[tuple[Callable[[Path], None], str]] = [
     (
         truncate,
@@ -118,7 +245,7 @@ FILES: list[tuple[Callable[[Path], None], str]] = [
         "576028",
     ),
     (short_header, "qwen3/model.safetensors: truncated: header of 5000 bytes in a file of 10 bytes"),
-    (bad_header, "qwen3/model.safetensors: header is not JSON: Expecting value: line 1 column 1 (char 0)"),
+    (bad_header, "qwen3/model.safetensors: header starts with 'nope', expected a JSON object"),
     (
         strange_dtype,
         "qwen3/model.safetensors: tensor 'x' has dtype 'Q3', expected one of F64, F32, F16, BF16, F8_E4M3, F8_E5M2, "
@@ -136,6 +263,52 @@ FILES: list[tuple[Callable[[Path], None], str]] = [
         missing_shard,
         "qwen3/model.safetensors.index.json: missing weight files: model-00001-of-00002.safetensors",
     ),
+    (equal_offsets, "qwen3/model.safetensors: tensor 'b' at bytes 0 to 4 overlaps tensor 'a', which ends at 4"),
+    (overlap, "qwen3/model.safetensors: tensor 'a' at bytes 2 to 6 overlaps tensor 'b', which ends at 4"),
+    (gap, "qwen3/model.safetensors: tensor 'b' at bytes 6 to 8 leaves a gap after tensor 'a', which ends at 4"),
+    (
+        gap_at_the_start,
+        "qwen3/model.safetensors: tensor 'a' at bytes 2 to 4 leaves a gap after the header, which ends at 0",
+    ),
+    (trailing_bytes, "qwen3/model.safetensors: 1 bytes after the last tensor belong to none"),
+    (name_twice, "qwen3/model.safetensors: header is not JSON: key 'a' is there twice"),
+    (key_twice, "qwen3/model.safetensors: header is not JSON: key 'data_offsets' is there twice"),
+    (
+        header_in_utf16,
+        "qwen3/model.safetensors: header is not UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: invalid "
+        "start byte",
+    ),
+    (
+        huge_number,
+        "qwen3/model.safetensors: header is not JSON: Exceeds the limit (4300 digits) for integer string conversion: "
+        "value has 5000 digits; use sys.set_int_max_str_digits() to increase the limit",
+    ),
+    (
+        name_with_line_end,
+        r"qwen3/model.safetensors: tensor name 'a\nb' is no name of at most 500 printable characters",
+    ),
+    (folder_as_weights, "qwen3/model.safetensors: is a directory, expected a file"),
+    (pipe_as_weights, "qwen3/model.safetensors: is a pipe, expected a file"),
+    (device_as_weights, "qwen3/model.safetensors: is a device, expected a file"),
+    (dangling_weights, "qwen3/model.safetensors: cannot be read: No such file or directory"),
+    (pipe_as_pickle, "qwen3/pytorch_model.bin: is a pipe, expected a file"),
+    (pipe_in_the_index, "qwen3/model.safetensors: is a pipe, expected a file"),
+    (pipe_as_config, "qwen3/config.json: is a pipe, expected a file"),
+    (pipe_as_tokenizer, "qwen3/tokenizer.model: is a pipe, expected a file"),
+    (index_above, "qwen3/model.safetensors.index.json: weight files outside the folder: '../model.safetensors'"),
+    (absolute_index, "qwen3/model.safetensors.index.json: weight files outside the folder: '/etc/passwd'"),
+    (config_in_utf16, "qwen3/config.json: cannot be read: UTF-16 text, expected UTF-8"),
+    (
+        config_of_huge_number,
+        "qwen3/config.json: not JSON: Exceeds the limit (4300 digits) for integer string conversion: value has 5000 "
+        "digits; use sys.set_int_max_str_digits() to increase the limit",
+    ),
+    (
+        readme_of_bytes,
+        "qwen3/README.md: cannot be read: 'utf-8' codec can't decode byte 0xff in position 10: invalid start byte",
+    ),
+    (readme_of_aliases, "qwen3/README.md: front matter has aliases or more than 1048576 characters"),
+    (readme_of_no_tags, "qwen3: tags of the model are not understood, expected a list of texts"),
     (incomplete_index, "qwen3/model.safetensors.index.json: 1 tensors are in no weight file: a"),
 ]
 
