@@ -111,37 +111,43 @@ class DrafterSpec:
 
 
 def _build_ngram_simple(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.ngram import NgramDrafter
     from specli.drafters.ngram_simple import NgramSimple
 
-    return NgramSimple(inputs.config.ngram_simple)
+    return NgramDrafter(lambda: NgramSimple(inputs.config.ngram_simple))
 
 
 def _build_ngram_map_k(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.ngram import NgramDrafter
     from specli.drafters.ngram_map import NgramMapK
 
-    return NgramMapK(inputs.config.ngram_map_k)
+    return NgramDrafter(lambda: NgramMapK(inputs.config.ngram_map_k))
 
 
 def _build_ngram_map_k4v(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.ngram import NgramDrafter
     from specli.drafters.ngram_map import NgramMapK4V
 
-    return NgramMapK4V(inputs.config.ngram_map_k4v)
+    return NgramDrafter(lambda: NgramMapK4V(inputs.config.ngram_map_k4v))
 
 
 def _build_ngram_mod(inputs: DrafterInputs) -> Drafter:
+    from specli.drafters.ngram import NgramDrafter
     from specli.drafters.ngram_mod import NgramMod
 
-    return NgramMod(inputs.config.ngram_mod)
+    return NgramDrafter(lambda: NgramMod(inputs.config.ngram_mod))
 
 
 def _build_ngram_cache(inputs: DrafterInputs) -> Drafter:
-    from specli.drafters.ngram_cache import NgramCache
+    from specli.drafters.ngram import NgramDrafter
+    from specli.drafters.ngram_cache import LookupFiles, NgramCache
 
-    return NgramCache(
+    files = LookupFiles(
         n_vocab=inputs.vocabulary.n_vocab,
         static=inputs.config.lookup_cache_static,
         dynamic=inputs.config.lookup_cache_dynamic,
     )
+    return NgramDrafter(lambda: NgramCache(files))
 
 
 def _ngram_cache_length(config: SpeculationConfig) -> int:

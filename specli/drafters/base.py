@@ -1,8 +1,9 @@
-"""What a drafter is: four verbs, a request, a draft (llama.cpp `common/speculative.h`, speculation.md §2).
+"""What a drafter is: its verbs, a request, a draft (llama.cpp `common/speculative.h`).
 
-A drafter proposes tokens; the engine verifies them with the target and tells every drafter what stands. The engine,
-not the drafter, keeps counters and clocks. llama.cpp shows drafters a draft's rejected tail, too, and then the verdict:
-states of it would be taken in only to be written over.
+A drafter proposes tokens for one or more sequences, each in a *slot*, a sequence of the target's cache. The engine
+verifies the tokens with the target and shows every drafter the ones that were accepted. The engine, not the drafter,
+keeps counters and clocks. llama.cpp shows drafters a draft's rejected tail, too, and then the verdict: states of it
+would be taken in only to be written over.
 """
 
 from __future__ import annotations
@@ -20,24 +21,30 @@ if TYPE_CHECKING:
 
 
 class TargetBatch(NamedTuple):
-    """What joined the sequence and was evaluated: a prompt chunk, or `[last token, draft …]` as far as it stands.
+    """What joined one sequence in a forward: a chunk of its prompt, or its newest token and the accepted draft tokens.
 
     Attributes:
+        slot: Number of the sequence in the target's cache.
         tokens: `[T]` int32.
-        positions: `[T]` int32, ascending by one, in one slot.
-        features: Tap name → `[≥ T, D]` float32 buffer of the target (`"layers"`: the tapped hidden states side by side
-            in the order of `feature_layers`; `"nextn"`: the state MTP heads read). Valid until the next forward.
+        positions: `[T]` int32, ascending by one.
+        first_row: Row of the feature buffers that belongs to the first token; those of the others follow it.
+        features: Tap name → `[≥ first_row + T, D]` float32 buffer of the target (`"layers"`: the tapped hidden states
+            side by side in the order of `feature_layers`; `"nextn"`: the state MTP heads read). All sequences of a
+            forward share them. They are valid until the next forward.
     """
 
+    slot: int
     tokens: npt.NDArray[np.int32]
     positions: npt.NDArray[np.int32]
+    first_row: int = 0
     features: Mapping[str, Buffer] = MappingProxyType({})
 
 
 class DraftRequest(NamedTuple):
-    """What a drafter may look at when it drafts.
+    """What a drafter may look at when it drafts for one sequence.
 
     Attributes:
+        slot: Number of the sequence in the target's cache.
         history: Tokens already in the target's cache (T); do not keep or change it.
         last_token: Newest token, sampled but not yet evaluated (s); its position is `len(history)`.
         max_tokens: Most draft tokens that can be used, ≥ 1. Longer drafts are cut by the chain.
@@ -45,6 +52,7 @@ class DraftRequest(NamedTuple):
         seed: The target sampler's seed.
     """
 
+    slot: int
     history: Sequence[int]
     last_token: int
     max_tokens: int
@@ -67,7 +75,7 @@ class Draft:
 
 
 class Drafter(Protocol):
-    """A source of drafts for one sequence.
+    """A source of drafts for the sequences of a target. What it proposes for one does not depend on the others.
 
     Attributes:
         name: The spec type, for example `ngram-mod`.
@@ -79,23 +87,26 @@ class Drafter(Protocol):
     max_draft: int
     reads_features: bool
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """A new request: its whole prompt has been evaluated and passed through `process`."""
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
+        """A new request in the slot: its whole prompt has been evaluated and passed through `process`."""
 
-    def process(self, batch: TargetBatch) -> None:
-        """Sees the tokens of the sequence in order, once the target has evaluated them; never rejected ones."""
+    def process(self, parts: Sequence[TargetBatch]) -> None:
+        """Sees what a forward of the target added, at most one part per slot.
 
-    def draft(self, request: DraftRequest) -> Draft:
-        """Proposes tokens. May advance the drafter's own cache, which `process` puts right again."""
-
-    def accept(self, n_accepted: int, *, own: bool) -> None:
-        """Closes a round that had a draft: how many of its tokens stood, and whether the draft was this drafter's.
-
-        `process` has seen them.
+        Every sequence is shown in order and without rejected tokens.
         """
 
-    def rewind(self, length: int) -> None:
-        """A new request keeps only the first `length` tokens of the sequence (not called for rejected drafts).
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Proposes tokens, one draft per request; at most one request per slot.
+
+        May advance the drafter's own cache, which `process` puts right again.
+        """
+
+    def accept(self, slot: int, n_accepted: int) -> None:
+        """Closes a round with a draft of this drafter: how many of its tokens were accepted, and shown."""
+
+    def rewind(self, slot: int, length: int) -> None:
+        """A new request keeps only the first `length` tokens of the slot's sequence (not called for rejected drafts).
 
         Drafters that read features are given tokens again from `length` on, whose predecessor they have seen unchanged:
         the engine keeps one token less than it could, so that cells pairing a token with its successor's stay valid.

@@ -1,7 +1,8 @@
-"""The drafters of a run in priority order: the first that has a draft wins the round (speculation.md §2).
+"""The drafters of a run in priority order: the first that has a draft for a sequence wins its round.
 
 llama.cpp `common/speculative.cpp`, `common_speculative_*`: the order is fixed (`specli.drafters.DRAFTERS`), drafts are
-never joined, those behind the winner are not asked, and calls, tokens and times are counted here.
+never joined, those behind the winner are not asked, and calls, tokens and times are counted here. Different from
+llama.cpp, a call counts once per sequence, so that what is counted for a request does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
-from specli.drafters.stats import DrafterStats
+from specli.drafters.stats import DrafterStats, add
 
 
 class DrafterChain:
@@ -21,71 +22,102 @@ class DrafterChain:
 
     Attributes:
         drafters: The same.
-        stats: One record per drafter, counted since the program started.
         max_draft: Longest draft any of them makes, tokens; 0 without drafters.
         reads_features: One of them reads hidden states of the target.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self.drafters = tuple(drafters)
-        self.stats = tuple(DrafterStats(drafter.name) for drafter in drafters)
-        self._pairs = tuple(zip(self.drafters, self.stats, strict=True))
         self.max_draft = max((drafter.max_draft for drafter in drafters), default=0)
         self.reads_features = any(drafter.reads_features for drafter in drafters)
-        self._winner: int | None = None  # whose draft was used last
-        self._n_draft = 0  # tokens of the latest draft
+        self._past = self._zeros()  # of the requests before those in the slots
+        self._counters: dict[int, tuple[DrafterStats, ...]] = {}  # slot → of its request
+        self._used: dict[int, tuple[int, int]] = {}  # slot → whose draft was used last, and its tokens
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """A new request whose whole prompt went through `process`."""
-        for drafter, stats in self._pairs:
+    @property
+    def stats(self) -> tuple[DrafterStats, ...]:
+        """One record per drafter, summed over all requests since the program started."""
+        total = self._zeros()
+        for counters in (self._past, *self._counters.values()):
+            for into, counted in zip(total, counters, strict=True):
+                add(into, counted)
+        return total
+
+    def counters(self, slot: int) -> tuple[DrafterStats, ...]:
+        """One record per drafter, counted since the slot's latest `rewind`: those of its request."""
+        found = self._counters.get(slot)
+        if found is None:
+            found = self._counters[slot] = self._zeros()
+        return found
+
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
+        """A new request in the slot, whose whole prompt went through `process`."""
+        for drafter, stats in zip(self.drafters, self.counters(slot), strict=True):
             begun = time.perf_counter_ns()
-            drafter.begin(prompt)
+            drafter.begin(slot, prompt)
             stats.count_begin(time.perf_counter_ns() - begun)
 
-    def process(self, batch: TargetBatch) -> None:
-        """Shows every drafter a batch that the target evaluated."""
-        for drafter, stats in self._pairs:
+    def process(self, parts: Sequence[TargetBatch]) -> None:
+        """Shows every drafter what a forward added to the sequences, which share the time."""
+        for i, drafter in enumerate(self.drafters):
             begun = time.perf_counter_ns()
-            drafter.process(batch)
-            stats.count_process(time.perf_counter_ns() - begun)
+            drafter.process(parts)
+            elapsed = (time.perf_counter_ns() - begun) // len(parts)
+            for part in parts:
+                self.counters(part.slot)[i].count_process(elapsed)
 
-    def draft(self, request: DraftRequest) -> tuple[Draft, str | None]:
-        """Asks in order until one proposes something.
+    def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[Draft, str | None]]:
+        """Asks in order until everybody has a proposal; requests that are asked together share the time.
 
         Returns:
-            The draft, cut to `request.max_tokens`, and its drafter's name; an empty draft and None if nobody has one.
+            Per request the draft, cut to `max_tokens`, and its drafter's name; an empty draft and None if nobody has
+            one.
         """
-        for i, (drafter, stats) in enumerate(self._pairs):
-            begun = time.perf_counter_ns()
-            draft = drafter.draft(request)
-            elapsed = time.perf_counter_ns() - begun
-            del draft.tokens[request.max_tokens :]
-            if draft.probabilities is not None:
-                del draft.probabilities[request.max_tokens :]
-            self._n_draft = len(draft.tokens)
-            stats.count_draft(self._n_draft, elapsed)
-            if draft.tokens:
-                self._winner = i
-                return draft, drafter.name
-        return Draft(), None
-
-    def accept(self, n_accepted: int) -> None:
-        """Closes a round that had a draft: `n_accepted` of its tokens stood. All drafters hear of it."""
-        if self._winner is None:
-            return
-        begun = time.perf_counter_ns()
-        self.drafters[self._winner].accept(n_accepted, own=True)
-        self.stats[self._winner].count_accept(n_accepted, self._n_draft, time.perf_counter_ns() - begun)
+        found: list[tuple[Draft, str | None]] = [(Draft(), None)] * len(requests)
+        waiting = list(range(len(requests)))
         for i, drafter in enumerate(self.drafters):
-            if i != self._winner:
-                drafter.accept(n_accepted, own=False)
+            if not waiting:
+                break
+            begun = time.perf_counter_ns()
+            drafts = drafter.draft([requests[number] for number in waiting])
+            elapsed = (time.perf_counter_ns() - begun) // len(waiting)
+            empty = []
+            for number, draft in zip(waiting, drafts, strict=True):
+                request = requests[number]
+                del draft.tokens[request.max_tokens :]
+                if draft.probabilities is not None:
+                    del draft.probabilities[request.max_tokens :]
+                self.counters(request.slot)[i].count_draft(len(draft.tokens), elapsed)
+                if draft.tokens:
+                    self._used[request.slot] = i, len(draft.tokens)
+                    found[number] = draft, drafter.name
+                else:
+                    empty.append(number)
+            waiting = empty
+        return found
 
-    def rewind(self, length: int) -> None:
-        """The target's sequence was cut to `length` tokens."""
+    def accept(self, slot: int, n_accepted: int) -> None:
+        """Closes a round of the slot that had a draft: `n_accepted` of its tokens were accepted."""
+        used = self._used.get(slot)
+        if used is None:
+            return
+        winner, n_draft = used
+        begun = time.perf_counter_ns()
+        self.drafters[winner].accept(slot, n_accepted)
+        self.counters(slot)[winner].count_accept(n_accepted, n_draft, time.perf_counter_ns() - begun)
+
+    def rewind(self, slot: int, length: int) -> None:
+        """A new request keeps the first `length` tokens of the slot's sequence; its counters start at zero."""
+        for into, counted in zip(self._past, self._counters.pop(slot, ()), strict=False):
+            add(into, counted)
+        self._used.pop(slot, None)
         for drafter in self.drafters:
-            drafter.rewind(length)
+            drafter.rewind(slot, length)
 
     def close(self) -> None:
         """Lets every drafter write and release what it holds."""
         for drafter in self.drafters:
             drafter.close()
+
+    def _zeros(self) -> tuple[DrafterStats, ...]:
+        return tuple(DrafterStats(drafter.name) for drafter in self.drafters)

@@ -99,17 +99,21 @@ class DFlash:
         self._config = config
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
         """The prompt's states are in the cache; drafting starts with fresh random numbers."""
         self._sampler.reset()
 
-    def process(self, batch: TargetBatch) -> None:
+    def process(self, parts: Sequence[TargetBatch]) -> None:
         """Takes the tokens' states into the cache."""
+        [batch] = parts
         if self.network is not None:
             self.network.ingest(len(batch.tokens), int(batch.positions[0]))
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Fills a block and reads it in order, up to the first slot that is refused."""
+        return [self._draft(request) for request in requests]
+
+    def _draft(self, request: DraftRequest) -> Draft:
         network = self.network
         if network is None:
             return Draft()
@@ -123,10 +127,10 @@ class DFlash:
         draft = self._stepwise(network, request.last_token, min(self._config.n_max, request.max_tokens))
         return draft if len(draft.tokens) >= self._config.n_min else Draft()
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
+    def accept(self, slot: int, n_accepted: int) -> None:
         """Nothing: `process` has seen the tokens, and positions say which of them count."""
 
-    def rewind(self, length: int) -> None:
+    def rewind(self, slot: int, length: int) -> None:
         """Forgets what lies beyond `length`."""
         if self.network is not None:
             self.network.truncate(length)

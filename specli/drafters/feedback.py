@@ -36,18 +36,22 @@ class FeedbackDrafter:
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
         self._newest = -1  # position of the carried state
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
         """The prompt has been taken in; random numbers start over."""
         self._sampler.reset()
 
-    def process(self, batch: TargetBatch) -> None:
+    def process(self, parts: Sequence[TargetBatch]) -> None:
         """Takes the batch in."""
+        [batch] = parts
         first = int(batch.positions[0])
         self._network.ingest(batch.tokens, first, follows=self._newest == first - 1)
         self._newest = first + len(batch.tokens) - 1
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Proposes up to `n_max` tokens; see `specli.drafters.stepping`."""
+        return [self._draft(request) for request in requests]
+
+    def _draft(self, request: DraftRequest) -> Draft:
         network, sampler, token = self._network, self._sampler, request.last_token
         position = len(request.history)
         if position == 0:
@@ -66,10 +70,10 @@ class FeedbackDrafter:
             limit=request.max_tokens,
         )
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
+    def accept(self, slot: int, n_accepted: int) -> None:
         """Nothing: `process` has seen what stands."""
 
-    def rewind(self, length: int) -> None:
+    def rewind(self, slot: int, length: int) -> None:
         """The state before token `length` is gone, but the cell of that pair is still there (`Drafter.rewind`)."""
         self._newest = -1
 

@@ -1,4 +1,4 @@
-"""What the n-gram drafters share: the sequence they have learnt from, and when to forget it.
+"""What the n-gram drafters share: a table per sequence, what it has learnt from, and when it forgets that.
 
 llama.cpp keeps the tables of ngram-map, ngram-mod and ngram-cache for the life of the server, whatever the next request
 holds; drafts then depend on what other requests left behind, and a short prompt after a long one may find stale entries
@@ -9,16 +9,27 @@ any other prompt starts from empty tables, so that it gets the drafts of a fresh
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
 
+log = logging.getLogger(__name__)
 
-class NgramDrafter(Drafter):
-    """A drafter that looks its drafts up in the sequence itself."""
 
-    reads_features = False
+class NgramTable(ABC):
+    """What is known of one sequence, in which its own drafts are looked up.
+
+    Attributes:
+        name: The spec type.
+        max_draft: Most tokens it ever proposes.
+        advice: What is wrong with its settings, or None.
+    """
+
+    name: str
+    max_draft: int
+    advice: str | None = None
 
     def __init__(self) -> None:
         self._tokens: list[int] = []  # what was learnt from; a prefix of the history until `begin` finds otherwise
@@ -31,31 +42,72 @@ class NgramDrafter(Drafter):
             self._forget()
         self._learn_prompt(prompt)
 
-    def process(self, batch: TargetBatch) -> None:
-        """Nothing: a table reads the history, which comes with every request."""
-
     @abstractmethod
     def draft(self, request: DraftRequest) -> Draft:
         """Proposes what followed the newest n-gram before."""
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
-        """Nothing, unless a drafter learns from the verdict."""
+    def accept(self, n_accepted: int) -> None:  # noqa: B027 (a default)
+        """How many tokens of the latest draft were accepted; nothing to do, unless a table learns from that."""
 
-    def rewind(self, length: int) -> None:
-        """Nothing: rejected tokens never enter the history, and `begin` notices a history that was cut."""
-
-    def close(self) -> None:
-        """Nothing, unless a drafter keeps a file."""
+    def close(self) -> None:  # noqa: B027 (a default)
+        """Nothing to do, unless a table keeps a file."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Back to the state of a new drafter."""
+        """Back to the state of a new table."""
 
     @abstractmethod
     def _learn_prompt(self, prompt: Sequence[int]) -> None:
-        """The drafter's own part of `begin`."""
+        """The table's own part of `begin`."""
 
     def _follow(self, history: Sequence[int]) -> list[int]:
-        """Takes over the tokens that came to the history since the last call; the drafter's own copy of it."""
+        """Takes over the tokens that came to the history since the last call; the table's own copy of it."""
         self._tokens.extend(history[len(self._tokens) :])
         return self._tokens
+
+
+class NgramDrafter(Drafter):
+    """A drafter of tables, one for each slot that is used.
+
+    Args:
+        make: Makes a table.
+    """
+
+    reads_features = False
+
+    def __init__(self, make: Callable[[], NgramTable]) -> None:
+        table = make()
+        self.name, self.max_draft = table.name, table.max_draft
+        self._make = make
+        self._tables = {0: table}
+        if table.advice is not None:
+            log.warning("%s: %s", table.name, table.advice)
+
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
+        """See `NgramTable.begin`."""
+        self._table(slot).begin(prompt)
+
+    def process(self, parts: Sequence[TargetBatch]) -> None:
+        """Nothing to do: a table reads the history, which comes with every request."""
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """See `NgramTable.draft`."""
+        return [self._table(request.slot).draft(request) for request in requests]
+
+    def accept(self, slot: int, n_accepted: int) -> None:
+        """See `NgramTable.accept`."""
+        self._table(slot).accept(n_accepted)
+
+    def rewind(self, slot: int, length: int) -> None:
+        """Nothing to do: rejected tokens never enter the history, and `begin` notices a history that was cut."""
+
+    def close(self) -> None:
+        """See `NgramTable.close`."""
+        for table in self._tables.values():
+            table.close()
+
+    def _table(self, slot: int) -> NgramTable:
+        found = self._tables.get(slot)
+        if found is None:
+            found = self._tables[slot] = self._make()
+        return found

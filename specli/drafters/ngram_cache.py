@@ -27,7 +27,7 @@ from specli.drafters.lookup import (
     read_lookup,
     write_lookup,
 )
-from specli.drafters.ngram import NgramDrafter
+from specli.drafters.ngram import NgramTable
 from specli.errors import ResourceError
 from specli.files import check_writable
 
@@ -52,40 +52,70 @@ STRICT = {1: _Demand(4, 75), 2: _Demand(3, 66), 3: _Demand(2, 66), 4: _Demand(2,
 STATIC = _Demand(2, 50)
 
 
-class NgramCache(NgramDrafter):
-    """Proposes up to 8 tokens, one after the other, as long as a table is sure enough.
+class LookupFiles:
+    """The tables of the lookup files, which all sequences share.
 
     Args:
         n_vocab: Tokens of the vocabulary; files with others are refused.
         static: Lookup file that must exist, or None.
-        dynamic: Lookup file that is read if it exists and written by `close`, or None.
+        dynamic: Lookup file that is read if it exists and written by `write`, or None.
+
+    Attributes:
+        static: Its table; empty without a file.
+        dynamic: Its table; empty without a file.
 
     Raises:
         ResourceError, FormatError: A file cannot be used.
     """
 
-    name = "ngram-cache"
-
     def __init__(self, *, n_vocab: int, static: Path | None = None, dynamic: Path | None = None) -> None:
-        super().__init__()
-        self.max_draft = N_DRAFT
-        self._context = LookupTable()
-        self._earlier = LookupTable()  # contexts of earlier requests, for the dynamic file only
-        self._dynamic_path = dynamic
-        self._static = LookupTable()
-        self._dynamic = LookupTable()
+        self.static = LookupTable()
+        self.dynamic = LookupTable()
+        self._learnt = LookupTable()  # what belongs into the dynamic file, but is not drafted from yet
+        self._path = dynamic
         if static is not None:
             if not static.exists():
                 raise ResourceError(f"failed to open static lookup cache: {static}")
-            self._static = read_lookup(static, n_vocab=n_vocab)
+            self.static = read_lookup(static, n_vocab=n_vocab)
         if dynamic is not None:
             if dynamic.exists():
-                self._dynamic = read_lookup(dynamic, n_vocab=n_vocab)
+                self.dynamic = read_lookup(dynamic, n_vocab=n_vocab)
             check_writable(dynamic, CANNOT_WRITE)
 
+    def learn(self, context: LookupTable) -> None:
+        """Keeps the counts of a context for the dynamic file."""
+        if self._path is not None:
+            self._learnt.merge(context)
+
+    def write(self) -> None:
+        """Adds what was learnt to the dynamic lookup file.
+
+        Raises:
+            ResourceError: The file cannot be written.
+        """
+        if self._path is not None:
+            self.dynamic.merge(self._learnt)
+            self._learnt = LookupTable()
+            write_lookup(self._path, self.dynamic)
+
+
+class NgramCache(NgramTable):
+    """Proposes up to 8 tokens, one after the other, as long as a table is sure enough.
+
+    Args:
+        files: The tables that are not of the sequence itself.
+    """
+
+    name = "ngram-cache"
+    max_draft = N_DRAFT
+
+    def __init__(self, files: LookupFiles) -> None:
+        super().__init__()
+        self._files = files
+        self._context = LookupTable()
+
     def _forget(self) -> None:
-        if self._dynamic_path is not None:
-            self._earlier.merge(self._context)
+        self._files.learn(self._context)
         self._context = LookupTable()
 
     def _learn_prompt(self, prompt: Sequence[int]) -> None:
@@ -111,15 +141,13 @@ class NgramCache(NgramDrafter):
 
     def close(self) -> None:
         """Adds what was learnt to the dynamic lookup file."""
-        if self._dynamic_path is not None:
-            self._forget()
-            self._dynamic.merge(self._earlier)
-            write_lookup(self._dynamic_path, self._dynamic)
+        self._forget()
+        self._files.write()
 
     def _next(self, recent: list[int]) -> int | None:
         keys = list(ngram_keys(recent, len(recent)))
-        static = self._static.get(ngram_key(recent[-STATIC_ORDER:]))
-        for table, demands in ((self._context, LAX), (self._dynamic, STRICT)):
+        static = self._files.static.get(ngram_key(recent[-STATIC_ORDER:]))
+        for table, demands in ((self._context, LAX), (self._files.dynamic, STRICT)):
             for order in range(len(keys), 0, -1):
                 followers = table.get(keys[order - 1])
                 if followers is None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import NgramMapConfig
-from specli.drafters.ngram import NgramDrafter
+from specli.drafters.ngram import NgramTable
 
 HASH_FACTOR = 2654435761
 HASH_MASK = 0xFFFFFFFF
@@ -60,7 +60,7 @@ class _Key:
     counted_to: int = 0
 
 
-class NgramMapK(NgramDrafter):
+class NgramMapK(NgramTable):
     """Proposes up to `size_m` tokens that followed the newest `size_n`. `min_hits` has no effect, as in llama.cpp."""
 
     name = "ngram-map-k"
@@ -102,9 +102,9 @@ class NgramMapK(NgramDrafter):
             return Draft()
         return Draft(tokens[match + n : match + n + min(m, self._drafted.n_accepted)])
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
-        """The next draft of the same n-gram is no longer than what stood of this one."""
-        if own and self._drafted is not None:
+    def accept(self, n_accepted: int) -> None:
+        """The next draft of the same n-gram is no longer than what was accepted of this one."""
+        if self._drafted is not None:
             self._drafted.n_accepted = n_accepted
 
     def _choose(self, key: _Key, match: int) -> _Value | None:

@@ -4,7 +4,7 @@ llama.cpp `common/ngram-mod.cpp` and the ngram-mod part of `common/speculative.c
 with the same hash share an entry and the later one wins; drafts walk through the pool token by token. The hash is taken
 modulo 2⁶⁴ and then modulo the pool's 2²² entries in llama.cpp; modulo 2²² at once is the same, and rolls.
 
-Differences: one pool per drafter instead of one for all slots of a server, and it is cleared with the history
+Differences: one pool per sequence instead of one for all slots of a server, and it is cleared with the history
 (`specli.drafters.ngram`).
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import NgramModConfig
-from specli.drafters.ngram import NgramDrafter
+from specli.drafters.ngram import NgramTable
 
 N_ENTRIES = 4 * 1024 * 1024
 EMPTY = -1
@@ -40,7 +40,7 @@ def hash_ngram(tokens: Sequence[int]) -> int:
     return value
 
 
-class NgramMod(NgramDrafter):
+class NgramMod(NgramTable):
     """Proposes up to `n_max` tokens by walking the pool; nothing if the walk ends before `n_min`."""
 
     name = "ngram-mod"
@@ -53,7 +53,7 @@ class NgramMod(NgramDrafter):
         self._leaving = pow(_FACTOR, self._n, N_ENTRIES)  # weight of the token that leaves a rolling hash
         self._forget()
         if self._n < MIN_GOOD_MATCH:
-            log.warning("ngram-mod: n-match %d is small, drafts may be poor (below %d)", self._n, MIN_GOOD_MATCH)
+            self.advice = f"n-match {self._n} is small, drafts may be poor (below {MIN_GOOD_MATCH})"
 
     def _forget(self) -> None:
         self._clear()
@@ -113,9 +113,9 @@ class NgramMod(NgramDrafter):
         self._n_drafted = len(walk) - n
         return Draft(walk[n:])
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
+    def accept(self, n_accepted: int) -> None:
         """Five poor rounds in a row clear the pool; the history is added again with the next draft."""
-        if not own or not self._n_drafted:
+        if not self._n_drafted:
             return
         if n_accepted / self._n_drafted >= LOW_ACCEPTANCE:
             self._n_low_rounds = 0

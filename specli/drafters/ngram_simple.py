@@ -9,17 +9,14 @@ draft 4 5 6 7.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import NgramMapConfig
-from specli.drafters.ngram import NgramDrafter
-
-log = logging.getLogger(__name__)
+from specli.drafters.ngram import NgramTable
 
 
-class NgramSimple(NgramDrafter):
+class NgramSimple(NgramTable):
     """Looks for the newest `size_n` tokens and proposes up to `size_m` that followed. `min_hits` has no effect."""
 
     name = "ngram-simple"
@@ -30,7 +27,7 @@ class NgramSimple(NgramDrafter):
         self._n = config.size_n
         self._forget()
         if self.max_draft < self._n:
-            log.warning("ngram-simple: never drafts, size-m %d is less than size-n %d", self.max_draft, self._n)
+            self.advice = f"never drafts, size-m {self.max_draft} is less than size-n {self._n}"
 
     def _forget(self) -> None:
         self._latest: dict[tuple[int, ...], int] = {}

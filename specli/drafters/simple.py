@@ -50,7 +50,7 @@ class DraftSimple:
         self._n_agreed = 0  # leading cached tokens known to be the sequence's
         self._is_generating = False
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
         """The prompt is in the cache once `process` saw it; whatever is missing is evaluated now."""
         self._sampler.reset()
         self._is_generating = True
@@ -58,15 +58,19 @@ class DraftSimple:
         missing = self._agree(prompt)
         self._read(missing)
 
-    def process(self, batch: TargetBatch) -> None:
+    def process(self, parts: Sequence[TargetBatch]) -> None:
         """Reads a prompt along; the rounds of a generation are caught up with when the next draft is wanted."""
+        [batch] = parts
         del self._told[int(batch.positions[0]) :]
         self._told += batch.tokens.tolist()
         if not self._is_generating:
             self._read(self._agree(self._told))
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Proposes up to `n_max` tokens; see `specli.drafters.stepping`."""
+        return [self._draft(request) for request in requests]
+
+    def _draft(self, request: DraftRequest) -> Draft:
         self._sampler.prepare(request)
         tokens = [*self._agree(request.history), request.last_token]
         n_early = len(tokens) - self._model.options.max_tokens
@@ -85,10 +89,10 @@ class DraftSimple:
             limit=request.max_tokens,
         )
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
+    def accept(self, slot: int, n_accepted: int) -> None:
         """Nothing: the history of the next request holds the verdict."""
 
-    def rewind(self, length: int) -> None:
+    def rewind(self, slot: int, length: int) -> None:
         """Forgets what lies beyond `length`. A new prompt follows."""
         del self._told[length:]
         self._cut(min(length, len(self._cached)))

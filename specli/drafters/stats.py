@@ -5,12 +5,29 @@ Everything stored is an integer; times are nanoseconds. Rates are derived and ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record", bound="DataclassInstance")
 
 
 def ratio(numerator: float, denominator: float) -> float | None:
     """`numerator / denominator`, or None when there is nothing to divide by."""
     return numerator / denominator if denominator else None
+
+
+def add(into: Record, other: Record) -> None:
+    """Adds the counts of `other`, lists position by position."""
+    for item in fields(into):
+        mine, theirs = getattr(into, item.name), getattr(other, item.name)
+        if isinstance(mine, list):
+            setattr(into, item.name, [a + b for a, b in zip_longest(mine, theirs, fillvalue=0)])
+        elif isinstance(mine, int):
+            setattr(into, item.name, mine + theirs)
 
 
 def count_prefix(counts: list[int], n: int) -> None:

@@ -124,7 +124,7 @@ class Engine:
         start, n = len(self.history), len(tokens)
         ids, positions = np.array(tokens, dtype=np.int32), self._counting[start : start + n]
         out = self.target.forward(ids, positions, self._slots[:n], self._counting[n - n_outputs : n])
-        return out.read(), TargetBatch(ids, positions, out.features)
+        return out.read(), TargetBatch(SLOT, ids, positions, features=out.features)
 
     def extend(self, tokens: Sequence[int], batch: TargetBatch) -> None:
         """Takes the first tokens of the batch just evaluated into the history and shows them to the drafters.
@@ -137,9 +137,9 @@ class Engine:
         self.history += tokens
         if n < len(batch.tokens):
             self.target.cache.truncate(SLOT, len(self.history))
-            batch = TargetBatch(batch.tokens[:n], batch.positions[:n], batch.features)
+            batch = batch._replace(tokens=batch.tokens[:n], positions=batch.positions[:n])
         if self.chain.drafters:
-            self.chain.process(batch)
+            self.chain.process([batch])
 
     def plain_step_ns(self, repeats: int = 3) -> float:
         """Time of a forward of one row at the end of the history, the least of `repeats`.
@@ -163,7 +163,7 @@ class Engine:
     def reset(self) -> None:
         """Forgets the sequence."""
         self.truncate(0)
-        self.chain.rewind(0)
+        self.chain.rewind(SLOT, 0)
 
     def reuse(self, prompt: Sequence[int]) -> int:
         """Keeps the longest common prefix of history and prompt and returns its length.
@@ -180,7 +180,7 @@ class Engine:
             keep = 0
         if keep < len(self.history):
             self.truncate(keep)
-        self.chain.rewind(keep)
+        self.chain.rewind(SLOT, keep)
         return keep
 
 
@@ -224,7 +224,7 @@ class Generation(Iterator[TokenEvent]):
         if request.n_predict == 0:
             self.stop = "limit"
             return
-        engine.chain.begin(self.prompt)
+        engine.chain.begin(SLOT, self.prompt)
         begun = time.perf_counter_ns()
         token = self._sampler.sample(logits)
         self._sampler.accept(token)
@@ -288,8 +288,8 @@ class Generation(Iterator[TokenEvent]):
         if room <= 0 or not engine.chain.drafters:
             return Draft(), None
         begun = time.perf_counter_ns()
-        draft, drafter = engine.chain.draft(
-            DraftRequest(engine.history, last, room, request.sampling.temperature, self._sampler.seed)
+        [(draft, drafter)] = engine.chain.draft(
+            [DraftRequest(SLOT, engine.history, last, room, request.sampling.temperature, self._sampler.seed)]
         )
         self.timings.draft_ns += time.perf_counter_ns() - begun
         return draft, drafter
@@ -304,7 +304,7 @@ class Generation(Iterator[TokenEvent]):
         sampled = time.perf_counter_ns()
         engine.extend(tokens[: len(verdict.tokens)], batch)
         if draft.tokens:
-            engine.chain.accept(verdict.n_accepted)
+            engine.chain.accept(SLOT, verdict.n_accepted)
         timings.verify_ns += evaluated - begun
         timings.sample_ns += sampled - evaluated
         timings.draft_ns += time.perf_counter_ns() - sampled

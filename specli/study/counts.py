@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import zip_longest
 from statistics import median
 from typing import Any, TypeVar
 
-from specli.drafters.stats import DrafterStats, ratio
+from specli.drafters.stats import DrafterStats, add, ratio
 from specli.engine.stats import Timings
 from specli.errors import FormatError
 
 Record = TypeVar("Record", Timings, DrafterStats)
-
-
-def add(into: Record, other: Record) -> None:
-    """Adds the counts of `other`, lists position by position."""
-    for item in fields(into):
-        mine, theirs = getattr(into, item.name), getattr(other, item.name)
-        if isinstance(mine, list):
-            setattr(into, item.name, [a + b for a, b in zip_longest(mine, theirs, fillvalue=0)])
-        elif isinstance(mine, int):
-            setattr(into, item.name, mine + theirs)
 
 
 def read_counts(kind: type[Record], record: Any, where: str) -> Record:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,13 @@ import numpy as np
 
 from specli.drafters.base import DraftRequest, TargetBatch
 from specli.drafters.chain import DrafterChain
-from specli.drafters.stats import DrafterStats, ratio
+from specli.drafters.stats import DrafterStats, add, ratio
 from specli.engine.config import RunConfig
 from specli.engine.drafting import is_table
 from specli.engine.load import Run
-from specli.engine.loop import Engine
+from specli.engine.loop import SLOT, Engine
 from specli.errors import FormatError, IncompatibleError
 from specli.files import read_text
-from specli.study.counts import add
 
 SCHEMA = "specli.replay/1"
 RECORD_SUFFIXES = (".json", ".jsonl")  # of files that hold records; any other is plain text
@@ -92,7 +90,7 @@ def tokens_only(chain: DrafterChain) -> Feed:
 
     def feed(tokens: Sequence[int], position: int) -> None:
         ids = np.asarray(tokens, dtype=np.int32)
-        chain.process(TargetBatch(ids, np.arange(position, position + len(ids), dtype=np.int32)))
+        chain.process([TargetBatch(SLOT, ids, np.arange(position, position + len(ids), dtype=np.int32))])
 
     return feed
 
@@ -151,7 +149,7 @@ def replay(
     n_prompt = max(1, n_prompt)
     for at in range(0, n_prompt, batch):
         feed(tokens[at : min(at + batch, n_prompt)], at)
-    chain.begin(tokens[:n_prompt])
+    chain.begin(SLOT, tokens[:n_prompt])
     rows: dict[int, int] = {}
     history = list(tokens[:n_prompt])
     end, n_rounds = n_prompt, 0  # the token at `end` is sampled, not yet evaluated
@@ -159,18 +157,17 @@ def replay(
         most = len(tokens) - end - 2
         drafted: list[int] = []
         if most > 0:
-            draft, _ = chain.draft(DraftRequest(history, tokens[end], most))
+            [(draft, _)] = chain.draft([DraftRequest(SLOT, history, tokens[end], most)])
             drafted = draft.tokens
         n_accepted = next((i for i, token in enumerate(drafted) if token != tokens[end + 1 + i]), len(drafted))
         feed(tokens[end : end + 1 + n_accepted], end)
         if drafted:
-            chain.accept(n_accepted)
+            chain.accept(SLOT, n_accepted)
         rows[len(drafted) + 1] = rows.get(len(drafted) + 1, 0) + 1
         history += tokens[end : end + 1 + n_accepted]
         end += 1 + n_accepted
         n_rounds += 1
-    stats = tuple(deepcopy(item) for item in chain.stats)
-    return Replay(name, max(0, len(tokens) - n_prompt - 1), n_rounds, stats, rows)
+    return Replay(name, max(0, len(tokens) - n_prompt - 1), n_rounds, chain.stats, rows)
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from specli.drafters.base import Drafter, DraftRequest
+from specli.drafters.base import DraftRequest
 from specli.drafters.config import NgramMapConfig, NgramModConfig
-from specli.drafters.ngram_cache import NgramCache
+from specli.drafters.ngram import NgramTable
+from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
 from specli.drafters.ngram_mod import NgramMod
 from specli.drafters.ngram_simple import NgramSimple
 
 N_VOCAB = 50_000
 LENGTHS = (1_024, 8_192, 32_768, 131_072)
-DRAFTERS: dict[str, Callable[[], Drafter]] = {
+DRAFTERS: dict[str, Callable[[], NgramTable]] = {
     "ngram-simple": lambda: NgramSimple(NgramMapConfig()),
     "ngram-map-k": lambda: NgramMapK(NgramMapConfig()),
     "ngram-map-k4v": lambda: NgramMapK4V(NgramMapConfig()),
     "ngram-mod": lambda: NgramMod(NgramModConfig()),
-    "ngram-cache": lambda: NgramCache(n_vocab=N_VOCAB),
+    "ngram-cache": lambda: NgramCache(LookupFiles(n_vocab=N_VOCAB)),
 }
 
 
@@ -43,18 +44,18 @@ def text(n_tokens: int, *, seed: int = 0) -> list[int]:
     return tokens[:n_tokens]
 
 
-def measure(make: Callable[[], Drafter], before: list[int], after: list[int]) -> tuple[float, float]:
+def measure(make: Callable[[], NgramTable], before: list[int], after: list[int]) -> tuple[float, float]:
     """Nanoseconds per token of the prompt `before`, and per round over the text `after`."""
     drafter = make()
     history = list(before)
     begun = time.thread_time_ns()
     drafter.begin(history)
-    drafter.draft(DraftRequest(history, after[0], 64))
+    drafter.draft(DraftRequest(0, history, after[0], 64))
     learn = (time.thread_time_ns() - begun) / len(before)
     begun = time.thread_time_ns()
     for token, following in pairwise(after):
         history.append(token)
-        drafter.draft(DraftRequest(history, following, 64))
+        drafter.draft(DraftRequest(0, history, following, 64))
     return learn, (time.thread_time_ns() - begun) / (len(after) - 1)
 
 

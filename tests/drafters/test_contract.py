@@ -24,6 +24,7 @@ from tests.support.tiny_dflash import tiny_dflash
 from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
+SLOT = 0
 CONFIG = SpeculationConfig(
     draft=DraftConfig(n_max=3),
     ngram_simple=NgramMapConfig(1, 4),
@@ -95,18 +96,19 @@ class Run:
     def request(self, prompt: list[int], n_rounds: int = 24) -> tuple[list[int], list[list[int]]]:
         """Generated tokens and the drafts of a request that reuses nothing."""
         history: list[int] = []
-        self.drafter.rewind(0)
+        self.drafter.rewind(SLOT, 0)
         for at in range(0, len(prompt), 10):
             last = self.evaluate(history, prompt[at : at + 10])[-1]
-        self.drafter.begin(prompt)
+        self.drafter.begin(SLOT, prompt)
         generated, drafts = [last], []
         for _ in range(n_rounds):
-            draft = self.drafter.draft(DraftRequest(history, last, 8)).tokens[:8]
+            [found] = self.drafter.draft([DraftRequest(SLOT, history, last, 8)])
+            draft = found.tokens[:8]
             drafts.append(draft)
             chosen = self.evaluate(history, [last, *draft], draft)
             n_accepted = len(chosen) - 1
             if draft:
-                self.drafter.accept(n_accepted, own=True)
+                self.drafter.accept(SLOT, n_accepted)
             generated += chosen
             last = generated[-1]
         return generated, drafts
@@ -122,7 +124,7 @@ class Run:
         chosen = [int(token) for token in out.logits.argmax(dim=1)]
         n_stand = next((i + 1 for i, token in enumerate(draft) if chosen[i] != token), len(tokens))
         history += tokens[:n_stand]
-        self.drafter.process(TargetBatch(ids[:n_stand], positions[:n_stand], out.features))
+        self.drafter.process([TargetBatch(SLOT, ids[:n_stand], positions[:n_stand], features=out.features)])
         return chosen[:n_stand]
 
 

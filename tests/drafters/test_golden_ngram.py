@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specli.drafters.base import Drafter, DraftRequest
+from specli.drafters.base import DraftRequest
 from specli.drafters.chain import DrafterChain
 from specli.drafters.config import NgramMapConfig, NgramModConfig
-from specli.drafters.ngram_cache import NgramCache
+from specli.drafters.ngram import NgramDrafter, NgramTable
+from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
 from specli.drafters.ngram_mod import NgramMod
 from specli.drafters.ngram_simple import NgramSimple
@@ -28,7 +30,7 @@ RUNS = {
     "ngram-map-k4v defaults": lambda: NgramMapK4V(NgramMapConfig()),
     "ngram-mod n4 m8": lambda: NgramMod(NgramModConfig(4, 0, 8)),
     "ngram-mod defaults": lambda: NgramMod(NgramModConfig()),
-    "ngram-cache defaults": lambda: NgramCache(n_vocab=49152),
+    "ngram-cache defaults": lambda: NgramCache(LookupFiles(n_vocab=49152)),
 }
 STATISTICS = re.compile(
     r"(?P<name>[\w-]+): #calls\(b,g,a\) = +(?P<calls>[\d ]+), #gen drafts = +(\d+), #acc drafts = +(\d+), "
@@ -42,22 +44,22 @@ def recorded(path: Path) -> list[dict[str, Any]]:
     return [run for run in runs if run["run"].startswith("ngram")]
 
 
-def replay(drafter: Drafter, run: dict[str, Any]) -> DrafterChain:
+def replay(make: Callable[[], NgramTable], run: dict[str, Any]) -> DrafterChain:
     """Feeds the recorded stream as llama-speculative-simple does (speculation.md §9.1).
 
     It drafts the first token too, so `begin` gets the prompt without its last token; a cap of 0 means none; and once a
     drafter has had a draft, it closes every round with `accept`, also those without a draft.
     """
-    chain = DrafterChain([drafter])
+    chain = DrafterChain([NgramDrafter(make)])
     *history, last = run["prompt_ids"]
-    chain.begin(history)
+    chain.begin(0, history)
     n_done = 0
     for position, token, drafted, verified in run["steps"]:
         assert (position, token) == (len(history), last)
         room = max(0, min(N_CTX - len(history) - 2, N_PREDICT - n_done - 1)) or N_CTX
-        draft, _ = chain.draft(DraftRequest(history, last, room))
+        [(draft, _)] = chain.draft([DraftRequest(0, history, last, room)])
         assert draft.tokens == drafted
-        chain.accept(len(verified) - 1)
+        chain.accept(0, len(verified) - 1)
         history += [last, *verified[:-1]]
         last = verified[-1]
         n_done += len(verified)
@@ -69,7 +71,7 @@ def test_drafts_and_statistics_equal_the_recorded_ones(name: str, shared: Path) 
     runs = [run for run in recorded(shared / "golden" / "drafters.json") if run["run"] == name]
     assert runs
     for run in runs:
-        (stats,) = replay(RUNS[name](), run).stats
+        (stats,) = replay(RUNS[name], run).stats
         line = STATISTICS.fullmatch(run["statistics"][0].split(", dur")[0] + ", dur")
         assert line is not None
         counts = [*map(int, line["calls"].split()), *map(int, line.groups()[2:6])]

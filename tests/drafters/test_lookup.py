@@ -10,7 +10,8 @@ import pytest
 
 from specli.drafters.base import DraftRequest
 from specli.drafters.lookup import Followers, LookupTable, ngram_key, ngram_tokens, read_lookup, write_lookup
-from specli.drafters.ngram_cache import NgramCache, weighted_best
+from specli.drafters.ngram import NgramDrafter
+from specli.drafters.ngram_cache import LookupFiles, NgramCache, weighted_best
 from specli.errors import FormatError, ResourceError, SpecliError
 
 
@@ -86,8 +87,8 @@ def test_broken_files_are_refused(tmp_path: Path, data: bytes, message: str) -> 
 
 def test_missing_static_file_is_an_error_and_missing_dynamic_file_is_not(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="failed to open static lookup cache: "):
-        NgramCache(n_vocab=10, static=tmp_path / "none")
-    NgramCache(n_vocab=10, dynamic=tmp_path / "none")
+        LookupFiles(n_vocab=10, static=tmp_path / "none")
+    LookupFiles(n_vocab=10, dynamic=tmp_path / "none")
     assert not list(tmp_path.iterdir())
 
 
@@ -95,7 +96,7 @@ def test_a_file_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "dynamic"
     path.write_bytes(b"not a cache!")
     with pytest.raises(SpecliError):
-        NgramCache(n_vocab=10, dynamic=path)
+        LookupFiles(n_vocab=10, dynamic=path)
     assert path.read_bytes() == b"not a cache!"
 
 
@@ -109,10 +110,10 @@ def test_failed_writing_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_close_adds_what_all_requests_taught(tmp_path: Path) -> None:
     path = tmp_path / "dynamic"
     for _ in range(2):
-        drafter = NgramCache(n_vocab=10, dynamic=path)
+        drafter = NgramCache(LookupFiles(n_vocab=10, dynamic=path))
         for prompt in ([1, 2], [3, 4]):  # the second request does not go on from the first
             drafter.begin(prompt)
-            drafter.draft(DraftRequest(prompt, 5, 8))
+            drafter.draft(DraftRequest(0, prompt, 5, 8))
         drafter.close()
     learnt = contents(read_lookup(path, n_vocab=10))
     assert learnt == {(1,): {2: 2}, (2,): {5: 2}, (1, 2): {5: 2}, (3,): {4: 2}, (4,): {5: 2}, (3, 4): {5: 2}}
@@ -121,7 +122,7 @@ def test_close_adds_what_all_requests_taught(tmp_path: Path) -> None:
 def test_dynamic_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "dynamic"
     with pytest.raises(ResourceError, match=re.escape(f"{path}: cannot write the lookup cache: No such file")):
-        NgramCache(n_vocab=10, dynamic=path)
+        LookupFiles(n_vocab=10, dynamic=path)
 
 
 def test_dynamic_file_is_used_for_drafting(tmp_path: Path) -> None:
@@ -130,8 +131,8 @@ def test_dynamic_file_is_used_for_drafting(tmp_path: Path) -> None:
     table.add(ngram_key([5]), 6, 4)
     table.add(ngram_key([6]), 7, 3)
     write_lookup(tmp_path / "dynamic", table)
-    drafter = NgramCache(n_vocab=10, dynamic=tmp_path / "dynamic")
-    assert drafter.draft(DraftRequest([1], 5, 8)).tokens == [6]
+    drafter = NgramCache(LookupFiles(n_vocab=10, dynamic=tmp_path / "dynamic"))
+    assert drafter.draft(DraftRequest(0, [1], 5, 8)).tokens == [6]
 
 
 def test_static_counts_outweigh_plain_ones() -> None:
@@ -145,3 +146,17 @@ def test_static_counts_outweigh_plain_ones() -> None:
     assert weighted_best(plain, static) == 2  # a tie, and 2 came later
     plain.add(1, 1)
     assert weighted_best(plain, static) == 1
+
+
+def test_sequences_side_by_side_share_the_files(tmp_path: Path) -> None:
+    """What one of them teaches is written with the rest, and not drafted from before that."""
+    path = tmp_path / "dynamic"
+    files = LookupFiles(n_vocab=10, dynamic=path)
+    drafter = NgramDrafter(lambda: NgramCache(files))
+    for slot, prompt in enumerate(([1, 2, 1, 2, 1, 2, 1, 2], [3, 4])):
+        drafter.begin(slot, prompt)
+        drafter.draft([DraftRequest(slot, prompt, 1, 8)])
+    assert drafter.draft([DraftRequest(2, [8], 1, 8)])[0].tokens == []
+    drafter.close()
+    learnt = contents(read_lookup(path, n_vocab=10))
+    assert (learnt[1,], learnt[3,], learnt[4,], learnt[8,]) == ({2: 4}, {4: 1}, {1: 1}, {1: 1})

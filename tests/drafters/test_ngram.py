@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import pytest
 
 from specli.drafters import ngram_map, ngram_mod
-from specli.drafters.base import Drafter, DraftRequest
+from specli.drafters.base import DraftRequest
 from specli.drafters.config import NgramMapConfig, NgramModConfig
 from specli.drafters.lookup import Followers, LookupTable, ngram_key, write_lookup
-from specli.drafters.ngram_cache import NgramCache
+from specli.drafters.ngram import NgramDrafter, NgramTable
+from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
 from specli.drafters.ngram_mod import NgramMod
 from specli.drafters.ngram_simple import NgramSimple
@@ -28,8 +29,8 @@ class Rules(Protocol):
     def accept(self, a: int) -> None: ...
 
 
-def draft_of(drafter: Drafter, history: list[int], last: int) -> list[int]:
-    return drafter.draft(DraftRequest(history, last, UNLIMITED)).tokens
+def draft_of(drafter: NgramTable, history: list[int], last: int) -> list[int]:
+    return drafter.draft(DraftRequest(0, history, last, UNLIMITED)).tokens
 
 
 def ids(text: str) -> list[int]:
@@ -39,7 +40,7 @@ def ids(text: str) -> list[int]:
 # --- against the written rules -------------------------------------------------------------------------------------
 
 
-def compare(rng: random.Random, make: Callable[[], tuple[Drafter, Rules]], n_calls: int, alphabet: int) -> int:
+def compare(rng: random.Random, make: Callable[[], tuple[NgramTable, Rules]], n_calls: int, alphabet: int) -> int:
     """Random requests; the text follows the drafts often enough that all branches are reached. Returns draft calls."""
     drafter, rules = make()
     history: list[int] = []
@@ -68,36 +69,34 @@ def compare(rng: random.Random, make: Callable[[], tuple[Drafter, Rules]], n_cal
                 n_accepted += 1
             if capped:
                 rules.accept(n_accepted)
-                drafter.accept(n_accepted, own=True)
-            elif rng.random() < 0.2:
-                drafter.accept(rng.randrange(3), own=False)
+                drafter.accept(n_accepted)
             history += [last, *capped[:n_accepted]]
             expected = capped[n_accepted + 1 :] or [history[rng.randrange(len(history))]]
     return n_done
 
 
-def simple_pair(rng: random.Random) -> tuple[Drafter, Rules]:
+def simple_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, m = rng.randrange(1, 5), rng.randrange(1, 9)
     return NgramSimple(NgramMapConfig(n, m)), SimpleRules(n, m)
 
 
-def map_k_pair(rng: random.Random) -> tuple[Drafter, Rules]:
+def map_k_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, m, hits = rng.randrange(1, 5), rng.randrange(1, 7), rng.randrange(1, 4)
     return NgramMapK(NgramMapConfig(n, m, hits)), MapRules(n, m, hits, k4v=False)
 
 
-def map_k4v_pair(rng: random.Random) -> tuple[Drafter, Rules]:
+def map_k4v_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, m, hits = rng.randrange(1, 5), rng.randrange(1, 7), rng.randrange(1, 4)
     return NgramMapK4V(NgramMapConfig(n, m, hits)), MapRules(n, m, hits, k4v=True)
 
 
-def mod_pair(rng: random.Random) -> tuple[Drafter, Rules]:
+def mod_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, low, high = rng.randrange(1, 40), rng.randrange(0, 4), rng.randrange(0, 12)
     return NgramMod(NgramModConfig(n, low, high)), ModRules(n, low, high)
 
 
-def cache_pair(_: random.Random) -> tuple[Drafter, Rules]:
-    return NgramCache(n_vocab=1000), CacheRules()
+def cache_pair(_: random.Random) -> tuple[NgramTable, Rules]:
+    return NgramCache(LookupFiles(n_vocab=1000)), CacheRules()
 
 
 PAIRS = {
@@ -169,8 +168,8 @@ def test_ngram_cache_with_lookup_files_equals_the_written_rules(tmp_path: Path) 
         write_lookup(tmp_path / "dynamic", table_of(dynamic))
         caches = reread(static), reread(dynamic)
 
-        def make(caches: tuple[Any, Any] = caches) -> tuple[Drafter, Rules]:
-            drafter = NgramCache(n_vocab=1000, static=tmp_path / "static", dynamic=tmp_path / "dynamic")
+        def make(caches: tuple[Any, Any] = caches) -> tuple[NgramTable, Rules]:
+            drafter = NgramCache(LookupFiles(n_vocab=1000, static=tmp_path / "static", dynamic=tmp_path / "dynamic"))
             return drafter, CacheRules(*caches)
 
         compare(rng, make, 600, alphabet)
@@ -211,9 +210,9 @@ def test_ngram_map_k_vector() -> None:
     drafter = NgramMapK(NgramMapConfig(2, 3))
     drafter.begin(ids("9 5 6 1 2 3 8 8"))
     assert draft_of(drafter, ids("9 5 6 1 2 3 8 8 5"), 6) == [1, 2, 3]
-    drafter.accept(1, own=True)
+    drafter.accept(1)
     assert draft_of(drafter, ids("9 5 6 1 2 3 8 8 5 6 1 7 5"), 6) == [1]
-    drafter.accept(0, own=True)
+    drafter.accept(0)
     assert draft_of(drafter, ids("9 5 6 1 2 3 8 8 5 6 1 7 5 6 4 5"), 6) == []
 
 
@@ -222,7 +221,7 @@ def test_ngram_map_k4v_vector() -> None:
     drafter.begin(ids("9 5 6 1 2 7 5 6 3 4 7 7 8"))
     assert draft_of(drafter, ids("9 5 6 1 2 7 5 6 3 4 7 7 8 5"), 6) == []
     assert draft_of(drafter, ids("9 5 6 1 2 7 5 6 3 4 7 7 8 5 6 0 5"), 6) == [3, 4]
-    drafter.accept(0, own=True)
+    drafter.accept(0)
     assert draft_of(drafter, ids("9 5 6 1 2 7 5 6 3 4 7 7 8 5 6 0 5 6 0 5"), 6) == []
 
 
@@ -236,7 +235,7 @@ def test_ngram_map_k4v_vector() -> None:
 )
 def test_ngram_cache_vectors(last: int, history: str, draft: str) -> None:
     """The three calls are one sequence: each line is reached through the ones before."""
-    drafter = NgramCache(n_vocab=10)
+    drafter = NgramCache(LookupFiles(n_vocab=10))
     calls = [(1, "1 2 3 4 1 2 3 4"), (9, "1 2 3 4 1 2 3 4 1"), (1, "1 2 3 4 1 2 3 4 1 9")]
     drafts = [draft_of(drafter, ids(text), token) for token, text in calls]
     assert drafts[calls.index((last, history))] == ids(draft)
@@ -244,16 +243,16 @@ def test_ngram_cache_vectors(last: int, history: str, draft: str) -> None:
 
 # --- requests one after the other (reports.md §3) ------------------------------------------------------------------
 
-SMALL: dict[str, Callable[[], Drafter]] = {
+SMALL: dict[str, Callable[[], NgramTable]] = {
     "ngram-simple": lambda: NgramSimple(NgramMapConfig(2, 3)),
     "ngram-map-k": lambda: NgramMapK(NgramMapConfig(2, 3)),
     "ngram-map-k4v": lambda: NgramMapK4V(NgramMapConfig(2, 3)),
     "ngram-mod": lambda: NgramMod(NgramModConfig(2, 1, 4)),
-    "ngram-cache": lambda: NgramCache(n_vocab=100),
+    "ngram-cache": lambda: NgramCache(LookupFiles(n_vocab=100)),
 }
 
 
-def run_request(drafter: Drafter, prompt: list[int], n_rounds: int = 12) -> list[list[int]]:
+def run_request(drafter: NgramTable, prompt: list[int], n_rounds: int = 12) -> list[list[int]]:
     """Drafts of a request whose text repeats the prompt; every second draft token stands."""
     drafter.begin(prompt)
     history, drafts = list(prompt), []
@@ -263,7 +262,7 @@ def run_request(drafter: Drafter, prompt: list[int], n_rounds: int = 12) -> list
         drafts.append(draft)
         n_accepted = len(draft) // 2
         if draft:
-            drafter.accept(n_accepted, own=True)
+            drafter.accept(n_accepted)
         history += [last, *draft[:n_accepted]]
     return drafts
 
@@ -327,14 +326,14 @@ def test_prompt_of_equal_tokens(name: str) -> None:
 
 
 def test_ngram_simple_says_that_its_sizes_rule_out_any_draft(caplog: pytest.LogCaptureFixture) -> None:
-    NgramSimple(NgramMapConfig(size_n=4, size_m=4))
+    NgramDrafter(lambda: NgramSimple(NgramMapConfig(size_n=4, size_m=4)))
     assert caplog.messages == []
-    NgramSimple(NgramMapConfig(size_n=5, size_m=4))
+    NgramDrafter(lambda: NgramSimple(NgramMapConfig(size_n=5, size_m=4)))
     assert caplog.messages == ["ngram-simple: never drafts, size-m 4 is less than size-n 5"]
 
 
 def test_ngram_mod_warns_of_a_short_match(caplog: pytest.LogCaptureFixture) -> None:
-    NgramMod(NgramModConfig(n_match=4))
+    NgramDrafter(lambda: NgramMod(NgramModConfig(n_match=4)))
     assert caplog.messages == ["ngram-mod: n-match 4 is small, drafts may be poor (below 16)"]
 
 
@@ -346,3 +345,30 @@ def test_ngram_mod_clears_a_pool_that_is_a_quarter_full(
     drafter.begin(list(range(16)) * 2)
     assert caplog.messages == ["ngram-mod: occupancy 0.00 exceeds 0.00, resetting the pool"]
     assert draft_of(drafter, list(range(16)) * 2, 0) == []
+
+
+# --- a table per sequence ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_sequences_side_by_side_get_the_drafts_of_one_alone(name: str) -> None:
+    rng = random.Random(8)
+    texts = [[rng.randrange(3) for _ in range(120)] for _ in range(3)]
+    together = NgramDrafter(SMALL[name])
+    alone = [SMALL[name]() for _ in texts]
+    for slot, text in enumerate(texts):
+        together.begin(slot, text[:40])
+        alone[slot].begin(text[:40])
+    n_drafted = 0
+    for end in range(40, 120):
+        requests = [DraftRequest(slot, text[:end], text[end], UNLIMITED) for slot, text in enumerate(texts)]
+        asked = rng.sample(requests, rng.randrange(1, 4))
+        drafts = together.draft(asked)
+        for request, draft in zip(asked, drafts, strict=True):
+            assert draft == alone[request.slot].draft(request)
+            if draft.tokens:
+                n_drafted += 1
+                n_accepted = rng.randrange(len(draft.tokens) + 1)
+                together.accept(request.slot, n_accepted)
+                alone[request.slot].accept(n_accepted)
+    assert n_drafted > 20

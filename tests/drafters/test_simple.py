@@ -28,7 +28,12 @@ def drafter_of(model: RecallingModel, config: DraftConfig | None = None, *, n_vo
 
 def show(drafter: DraftSimple, tokens: list[int], start: int) -> None:
     ids = np.array(tokens, dtype=np.int32)
-    drafter.process(TargetBatch(ids, np.arange(start, start + len(ids), dtype=np.int32)))
+    drafter.process([TargetBatch(0, ids, np.arange(start, start + len(ids), dtype=np.int32))])
+
+
+def draft_of(drafter: DraftSimple, history: list[int], last: int, limit: int) -> list[int]:
+    [draft] = drafter.draft([DraftRequest(0, history, last, limit)])
+    return draft.tokens
 
 
 def expected(history: list[int], last: int, config: DraftConfig, limit: int) -> list[int]:
@@ -52,12 +57,12 @@ def start_request(drafter: DraftSimple, rng: random.Random, before: list[int], p
     """As the engine starts one: the common prefix is kept, the rest is shown in chunks."""
     limit = min(len(before), len(prompt) - 1)
     keep = next((i for i in range(limit) if before[i] != prompt[i]), limit)
-    drafter.rewind(keep)
+    drafter.rewind(0, keep)
     while keep < len(prompt):
         size = rng.randrange(1, 30)
         show(drafter, prompt[keep : keep + size], keep)
         keep += size
-    drafter.begin(prompt)
+    drafter.begin(0, prompt)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -77,14 +82,14 @@ def test_drafts_depend_on_the_sequence_alone(seed: int) -> None:
             limit = rng.choice((1, 2, 100))
             draft = []
             if rng.random() < 0.7:
-                draft = drafter.draft(DraftRequest(history, last, limit)).tokens
+                draft = draft_of(drafter, history, last, limit)
                 assert draft == expected(history, last, config, limit)
-            own = bool(draft)
+            is_own = bool(draft)
             draft = draft or random_tokens(rng, rng.randrange(4), N_VOCAB)
             show(drafter, [last, *draft], len(history))
             n_accepted = rng.randrange(len(draft) + 1)
-            if draft:
-                drafter.accept(n_accepted, own=own)
+            if is_own:
+                drafter.accept(0, n_accepted)
             history += [last, *draft[:n_accepted]]
 
 
@@ -94,13 +99,13 @@ def test_nothing_is_evaluated_twice() -> None:
     drafter = drafter_of(model)
     prompt = list(range(8))
     show(drafter, prompt, 0)
-    drafter.begin(prompt)
+    drafter.begin(0, prompt)
     assert model.n_rows == 8
-    draft = drafter.draft(DraftRequest(prompt, 9, 100)).tokens
+    draft = draft_of(drafter, prompt, 9, 100)
     assert model.n_rows == 8 + 4
     show(drafter, [9, *draft], 8)
     assert model.n_rows == 8 + 4
-    drafter.draft(DraftRequest([*prompt, 9, *draft], 10, 100))
+    draft_of(drafter, [*prompt, 9, *draft], 10, 100)
     assert model.n_rows == 8 + 4 + 2 + 3
 
 
@@ -114,7 +119,7 @@ def test_prompt_longer_than_a_batch_is_split() -> None:
 
 def test_begin_evaluates_what_process_did_not_show() -> None:
     model = RecallingModel()
-    drafter_of(model).begin([1, 2, 3])
+    drafter_of(model).begin(0, [1, 2, 3])
     assert model.cells == [1, 2, 3]
 
 
@@ -123,23 +128,23 @@ def test_tokens_that_only_the_target_has_are_read_as_another() -> None:
     model = RecallingModel(n_vocab=10)
     drafter = drafter_of(model, n_vocab=20)
     show(drafter, [1, 15, 2], 0)
-    draft = drafter.draft(DraftRequest([1, 15, 2], 19, 100)).tokens
+    draft = draft_of(drafter, [1, 15, 2], 19, 100)
     assert model.cells[:4] == [1, 0, 2, 0]
     assert all(token < 10 for token in draft)
 
 
 def test_tokens_that_only_the_draft_model_has_are_not_proposed() -> None:
     drafter = drafter_of(RecallingModel(n_vocab=40), DraftConfig(n_max=30), n_vocab=2)
-    assert set(drafter.draft(DraftRequest([1], 0, 100)).tokens) == {0, 1}
+    assert set(draft_of(drafter, [1], 0, 100)) == {0, 1}
 
 
 def test_sampled_drafts_repeat_with_the_request() -> None:
     drafter = drafter_of(RecallingModel(), DraftConfig(n_max=6, probabilistic=True))
-    requests = [DraftRequest([1, 2], 3, 100, temperature, 5) for temperature in (1.0, 1.0, 0.0)]
+    requests = [DraftRequest(0, [1, 2], 3, 100, temperature, 5) for temperature in (1.0, 1.0, 0.0)]
     drafts = []
     for request in requests:
-        drafter.begin([1, 2])
-        drafts.append(drafter.draft(request))
+        drafter.begin(0, [1, 2])
+        drafts += drafter.draft([request])
     sampled, again, greedy = drafts
     assert sampled.tokens == again.tokens != greedy.tokens
     assert sampled.probabilities is not None

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def request(temperature: float = 0.0, seed: int = 7) -> DraftRequest:
-    return DraftRequest([1], 2, 8, temperature, seed)
+    return DraftRequest(0, [1], 2, 8, temperature, seed)
 
 
 def candidates_of(*logits: float, temperature: float = 1.0) -> Candidates:

@@ -77,7 +77,7 @@ def test_cache_and_drafters_hold_exactly_the_sequence_after_rejections() -> None
     list(engine.generate([3, 4], request(7)))
     assert engine.history == [3, 4, 5, 6, 7, 8, 9, 10]
     assert target.cells == drafter.seen == engine.history
-    assert [verdict for verdict, own in drafter.verdicts if own] == [2, 2]
+    assert drafter.verdicts == [2, 2]
 
 
 def test_a_round_that_fails_leaves_what_was_there_before_it() -> None:
@@ -187,13 +187,13 @@ def test_prompt_longer_than_a_batch_is_evaluated_in_chunks() -> None:
     assert [event.id for event in generation] == [11, 12, 13, 14]
 
 
-def test_first_drafter_with_a_draft_wins_and_the_other_hears_of_it() -> None:
+def test_first_drafter_with_a_draft_wins_and_alone_hears_of_the_verdict() -> None:
     first, second = ScriptedDrafter(nothing, name="first"), ScriptedDrafter(right, name="second")
     engine = make([first, second])
     events = list(engine.generate([0], request(6)))
     assert {event.from_draft for event in events} == {None, "second"}
-    assert first.verdicts == [(4, False)]
-    assert second.verdicts == [(4, True)]
+    assert first.verdicts == []
+    assert second.verdicts == [4]
 
 
 def test_logprobs_are_those_of_plain_decoding() -> None:

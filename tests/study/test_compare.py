@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specli.drafters.config import DraftConfig, NgramMapConfig, SpeculationConfig, SynthConfig
-from specli.drafters.stats import DrafterStats
+from specli.drafters.stats import DrafterStats, add
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.load import Run, open_target
 from specli.engine.stats import Timings, dump_record
@@ -18,7 +18,7 @@ from specli.errors import FormatError, SpecliError, UsageError
 from specli.rng import MersenneTwister
 from specli.study.compare import Entry, Plan, StudyPrompt, compare, encode_prompt, group_by_draft_file
 from specli.study.comparison import Comparison, Contender, Sample
-from specli.study.counts import Spread, add
+from specli.study.counts import Spread
 from specli.study.lossless import first_difference
 from specli.study.prompts import PROMPTS, spread_over_categories
 from specli.study.replay import ReplayText, replay_texts

@@ -81,7 +81,7 @@ def test_replay_counts_rounds_by_hand() -> None:
     assert found.tokens_per_round == 3.5
     assert found.coverage == pytest.approx(5 / 7)
     assert found.rows == {5: 1, 2: 1}
-    assert counting.verdicts == [(4, True), (1, True)]
+    assert counting.verdicts == [4, 1]
     wrong = ScriptedDrafter(lambda tokens, most: [tokens[-1] + 2])
     chain = DrafterChain([wrong])
     found = replay(chain, text, n_prompt=2, feed=tokens_only(chain))

@@ -22,6 +22,8 @@ from specli.models import load_model
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import Tokenizer
 
+SLOT = 0
+
 
 @dataclass
 class Pair:
@@ -42,25 +44,26 @@ class Pair:
         positions = np.arange(len(self.history), len(self.history) + len(ids), dtype=np.int32)
         out = self.target.forward(ids, positions, np.zeros_like(ids), np.arange(len(ids), dtype=np.int32))
         self.history += tokens[:n_stand]
-        self.drafter.process(TargetBatch(ids[:n_stand], positions[:n_stand], out.features))
+        self.drafter.process([TargetBatch(SLOT, ids[:n_stand], positions[:n_stand], features=out.features)])
         return out.logits
 
     def prompt(self, tokens: Sequence[int], *, chunk: int = 64) -> None:
         """A new sequence."""
         self.history.clear()
-        self.drafter.rewind(0)
+        self.drafter.rewind(SLOT, 0)
         for at in range(0, len(tokens), chunk):
             self.feed(tokens[at : at + chunk])
-        self.drafter.begin(tokens)
+        self.drafter.begin(SLOT, tokens)
 
     def draft(self, last: int, *, most: int = 100, temperature: float = 0.0, seed: int = 0) -> Draft:
-        return self.drafter.draft(DraftRequest(self.history, last, most, temperature, seed))
+        [draft] = self.drafter.draft([DraftRequest(SLOT, self.history, last, most, temperature, seed)])
+        return draft
 
     def verify(self, last: int, draft: Sequence[int], n_accepted: int) -> torch.Tensor:
         """Evaluates a draft of which `n_accepted` tokens stand; logits as `feed`."""
         logits = self.feed([last, *draft], 1 + n_accepted)
         if draft:
-            self.drafter.accept(n_accepted, own=True)
+            self.drafter.accept(SLOT, n_accepted)
         return logits
 
 

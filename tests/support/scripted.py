@@ -62,29 +62,31 @@ class ScriptedDrafter:
         self.reads_features = reads_features
         self.prompts: list[list[int]] = []
         self.seen: list[int] = []
-        self.verdicts: list[tuple[int, bool]] = []
+        self.verdicts: list[int] = []
         self.rewinds: list[int] = []
         self.is_closed = False
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
         assert self.seen[: len(prompt)] == list(prompt)
         self.prompts.append(list(prompt))
 
-    def process(self, batch: TargetBatch) -> None:
+    def process(self, parts: Sequence[TargetBatch]) -> None:
+        [batch] = parts
         start = int(batch.positions[0])
         assert start == len(self.seen), "a batch left a gap, or showed tokens again"
         assert len(batch.tokens) == len(batch.positions)
         self.seen += batch.tokens.tolist()
 
-    def draft(self, request: DraftRequest) -> Draft:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        [request] = requests
         assert self.seen == list(request.history)
         tokens = [*request.history, request.last_token]
-        return Draft(self.rule(tokens, min(self.max_draft, request.max_tokens)))
+        return [Draft(self.rule(tokens, min(self.max_draft, request.max_tokens)))]
 
-    def accept(self, n_accepted: int, *, own: bool) -> None:
-        self.verdicts.append((n_accepted, own))
+    def accept(self, slot: int, n_accepted: int) -> None:
+        self.verdicts.append(n_accepted)
 
-    def rewind(self, length: int) -> None:
+    def rewind(self, slot: int, length: int) -> None:
         self.rewinds.append(length)
         del self.seen[length:]
 
