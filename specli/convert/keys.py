@@ -5,6 +5,7 @@ Source: llama.cpp conversion/base.py, `TextModel.set_gguf_parameters`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -137,6 +138,33 @@ def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: i
     return keys
 
 
+def _yarn_attention_factor(rope: Values, factor: float) -> float | None:
+    """What `rope.scaling.attn_factor` must be so that cos and sin get the config's magnitude; None for YaRN's own.
+
+    transformers modeling_rope_utils.py, `_compute_yarn_parameters`. A reader of GGUF files multiplies the key by YaRN's
+    own magnitude, 0.1·ln(factor) + 1 (llama.cpp src/llama-context.cpp and ggml `rope_yarn`). `yarn_attn_factor`, which
+    llama.cpp's converter writes, is overwritten there and counts for Grok only.
+
+    Worked example: factor 4 has the magnitude 1.1386; for an `attention_factor` of 1 the key is 1 / 1.1386 = 0.8783.
+    """
+
+    def magnitude(scale: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1
+
+    wanted = rope.number("attention_factor")
+    if wanted is None:
+        wanted = rope.number("attn_factor")
+    scale, all_scale = rope.number("mscale"), rope.number("mscale_all_dim")
+    if wanted is None and scale and all_scale:
+        whole = magnitude(all_scale)
+        wanted = magnitude(scale) / whole if whole else 0.0
+    if wanted is None:
+        return None
+    if not wanted > 0:
+        raise FormatError(f"{rope.path}: attention factor of yarn rope scaling is {wanted:g}, expected more than 0")
+    return wanted / magnitude(1)
+
+
 def _add_rope(keys: Keys, architecture: str, rope: Values) -> None:
     full = full_rope(rope)
     kind = rope_type(rope)
@@ -151,7 +179,7 @@ def _add_rope(keys: Keys, architecture: str, rope: Values) -> None:
             raise FormatError(f"{rope.path}: yarn rope scaling without original_max_position_embeddings")
         keys.add(f"{prefix}.original_context_length", "u32", original)
         keys.add(f"{prefix}.yarn_ext_factor", "f32", full.number("extrapolation_factor"))
-        keys.add(f"{prefix}.yarn_attn_factor", "f32", full.number("attention_factor", "attn_factor"))
+        keys.add(f"{prefix}.attn_factor", "f32", _yarn_attention_factor(full, factor))
         keys.add(f"{prefix}.yarn_beta_fast", "f32", full.number("beta_fast"))
         keys.add(f"{prefix}.yarn_beta_slow", "f32", full.number("beta_slow"))
     if kind in ("su", "longrope"):

@@ -24,6 +24,7 @@ from specli.convert.outtype import Outtype, resolve_outtype
 from specli.convert.pairing import check_pair
 from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
 from specli.convert.target import Target, target_from_directory, target_from_gguf
+from specli.convert.values import Values
 from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import quantise
@@ -163,10 +164,29 @@ def check_config(layout: Layout, job: Job, blueprint: Blueprint) -> None:
         raise FormatError(f"{config.path}: rms_norm_eps is missing, expected a number")
     rope = rope_block(config)
     kind = rope_type(rope)
-    if kind in ("linear", "yarn") and full_rope(rope).number("factor") is None:
+    factor = full_rope(rope).number("factor")
+    if kind in ("linear", "yarn") and factor is None:
         raise FormatError(f"{config.path}: {kind} rope scaling without factor")
+    if kind in ("linear", "yarn") and factor is not None and not factor > 0:
+        raise FormatError(f"{config.path}: factor of {kind} rope scaling is {factor:g}, expected more than 0")
+    if kind == "yarn":
+        warn_of_yarn(job, full_rope(rope))
     if kind not in ROPE_TYPES:
         job.warnings.append(f"rope type {kind!r} is unknown and left out, as llama.cpp does")
+
+
+def warn_of_yarn(job: Job, rope: Values) -> None:
+    """Says which settings of YaRN are lost: no reader of the architectures here looks at them, llama.cpp included."""
+    fixed = (("beta_fast", 32.0), ("beta_slow", 1.0), ("extrapolation_factor", 1.0))
+    lost = [
+        f"{name} {given:g} (taken as {value:g})"
+        for name, value in fixed
+        if (given := rope.number(name) or value) != value
+    ]
+    if lost:
+        job.warnings.append(f"yarn rope scaling with {', '.join(lost)}: no program reads this from the file")
+    if rope.flag("truncate") is False:
+        job.notes.append("yarn's correction range is rounded to whole pairs, as llama.cpp does (truncate is false)")
 
 
 def collect_keys(blueprint: Blueprint, general: General) -> Keys:
