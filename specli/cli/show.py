@@ -1,4 +1,4 @@
-"""Options that print something instead of running: `--version`, `--list-devices`, `--list-models`, `--cache-list`."""
+"""Options that print something instead of running, such as `--version` and `--list-devices`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specli._version import __version__
 from specli.cli.console import TRACE, Console
 from specli.cli.invocation import Invocation
+from specli.cli.options.completions import bash_script
 from specli.cli.options.config import SourceConfig
 from specli.cli.options.settings import Settings
 
@@ -28,8 +29,10 @@ def show_instead(invocation: Invocation) -> bool:
             console.write(device_list(is_verbose=invocation.config.log.verbosity >= TRACE))
         elif what == "models":
             console.write(model_list())
-        else:
+        elif what == "cache":
             console.write(cache_list(invocation.config.source))
+        else:
+            console.write(bash_script())
     return True
 
 

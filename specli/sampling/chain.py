@@ -34,6 +34,11 @@ from specli.sampling.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
+CERTAIN = 1e15
+"""The bias that stands for +inf: no logit comes near, and no link of the chain overflows. (llama.cpp adds the infinity,
+and what its samplers then make of inf - inf depends on their order.)
+"""
+
 
 @dataclass(frozen=True)
 class ChainContext:
@@ -171,7 +176,7 @@ def check_sampling(config: SamplingConfig, n_vocab: int) -> None:
     """Refuses settings that no chain can be built from.
 
     Raises:
-        UsageError: A value is out of range; a bias names no token; grammar and schema are both given.
+        UsageError: A value is out of range; grammar and schema are both given.
     """
     repeat = config.repeat_penalty
     if not math.isfinite(repeat) or repeat <= 0:
@@ -191,9 +196,9 @@ def check_sampling(config: SamplingConfig, n_vocab: int) -> None:
             raise UsageError(f"sampler '{name}' is not known", hint=f"samplers: {' '.join(SAMPLER_LETTERS.values())}")
     for token, bias in config.logit_bias:
         if not 0 <= token < n_vocab:
-            raise UsageError(f"logit bias for token {token}, but the vocabulary has {n_vocab} tokens")
-        if math.isnan(bias) or bias == math.inf:
-            raise UsageError(f"logit bias of token {token} must be finite or -inf, got {bias}")
+            log.warning("the logit bias of token %d has no effect: the vocabulary has %d tokens", token, n_vocab)
+        if math.isnan(bias):
+            raise UsageError(f"the logit bias of token {token} is not a number")
     if config.grammar and config.json_schema:
         raise UsageError("a grammar and a JSON schema are mutually exclusive")
 
@@ -220,7 +225,7 @@ def build_chain(context: ChainContext) -> tuple[list[Link], Picker]:
 
 def _biases(context: ChainContext) -> list[Link]:
     config, vocabulary = context.config, context.vocabulary
-    biases = list(config.logit_bias)
+    biases = [(token, min(bias, CERTAIN)) for token, bias in config.logit_bias if 0 <= token < context.n_vocab]
     if config.ignore_eos:
         biases += [(token, -math.inf) for token in sorted(vocabulary.eog_ids)]
     biases += [(token, -math.inf) for token in vocabulary.suppress_ids]

@@ -1,7 +1,8 @@
 """llama.cpp's options (build b11434) as cli.md §§2-4 lists them: spellings, default, environment variable.
 
-`FACTS` has one row per option that specli accepts, `ERRORS` what a bad value is answered with, `REFUSED` and `REMOVED`
-the others. A default is the value in `specli.cli.options.config.CommandConfig`; None = nothing set.
+`FACTS` has one row per option that has an effect, `ERRORS` what a bad value is answered with, `REFUSED`, `REMOVED`,
+`IDLE` and `SATISFIED` the others. A default is the value in `specli.cli.options.config.CommandConfig`; None = nothing
+set.
 """
 
 import math
@@ -75,6 +76,7 @@ FACTS = [
     ("--reasoning-format", "deepseek", "LLAMA_ARG_THINK"),
     ("-rea --reasoning", "auto", "LLAMA_ARG_REASONING"),
     ("--reasoning-effort", "default", "LLAMA_ARG_REASONING_EFFORT"),
+    ("--reasoning-budget", -1, "LLAMA_ARG_THINK_BUDGET"),
     ("--reasoning-preserve / --no-reasoning-preserve", True, "LLAMA_ARG_REASONING_PRESERVE"),
     ("--skip-chat-parsing / --no-skip-chat-parsing", False, "LLAMA_ARG_SKIP_CHAT_PARSING"),
     # 3.4 sizes, compute, placement
@@ -152,7 +154,6 @@ VALUES = [
     ("--spec-type ngram-mod,draft-eagle3", "speculation.types", ("ngram-mod", "draft-eagle3")),
     ("--spec-type none", "speculation.types", ("none",)),
     ("--spec-draft-sampling probabilistic", "speculation.draft.probabilistic", True),
-    ("--spec-draft-backend-sampling", "n_ctx", 0),
     ("--spec-draft-p-min 0.75", "speculation.draft.p_min", 0.75),
     ("--spec-synth-len 2.5", "speculation.synth.length", 2.5),
     ("--spec-synth-rates 0.9,0.5", "speculation.synth.rates", (0.9, 0.5)),
@@ -187,6 +188,15 @@ VALUES = [
     ("--dry-sequence-breaker a --dry-sequence-breaker none", "request.sampling.dry_sequence_breakers", ()),
     ("-l 5+1 -l 6-2.5", "request.sampling.logit_bias", ((5, 1.0), (6, -2.5))),
     ("-l 5-inf", "request.sampling.logit_bias", ((5, -math.inf),)),
+    ("-l 5+inf", "request.sampling.logit_bias", ((5, math.inf),)),
+    ("-l 5--2 -l -1+-3e1", "request.sampling.logit_bias", ((5, 2.0), (-1, -30.0))),
+    ("--samplers top_k;foo;infill;;temp", "request.sampling.samplers", ("top_k", "temperature")),
+    ("--sampler-seq kzi", "request.sampling.samplers", ("top_k",)),
+    ("--dry-base 0.5", "request.sampling.dry_base", 1.75),
+    ("--dry-base 2 --dry-base -1", "request.sampling.dry_base", 2.0),
+    ("--dry-base 1", "request.sampling.dry_base", 1.0),
+    ("-ngl -1", "target.n_gpu_layers", -1),
+    ("--reasoning-budget 0", "chat.reasoning_budget", 0),
     ("--ignore-eos", "request.sampling.ignore_eos", True),
     ("-j {}", "request.sampling.json_schema", "{}"),
     ("-r A -r B", "request.stop", ("A", "B")),
@@ -198,10 +208,6 @@ VALUES = [
     ("-v", "log.verbosity", 5),
     ("--log-disable", "log.verbosity", 0),
     ("--color 1", "chat.color", "on"),
-    ("-fa auto", "n_ctx", 0),
-    ("--repack", "n_ctx", 0),
-    ("--no-warmup", "n_ctx", 0),
-    ("-np 1", "n_ctx", 0),
 ]  # fmt: skip
 
 NGRAM_N = "ngram size N must be between 1 and 1024 inclusive"
@@ -267,9 +273,19 @@ ERRORS = [
     *((f"--{name} inf", "invalid value") for name in ("dry-multiplier", "dry-base", "dynatemp-range", "mirostat-ent")),
     ("--repeat-penalty nan", "error: repeat-penalty must be finite and greater than 0"),
     ("--presence-penalty inf", "error: presence-penalty must be finite"),
-    ("--samplers top_k;foo", "unable to match sampler by name 'foo'"),
-    ("--sampler-seq kz", "unable to match sampler by letter 'z'"),
+    ("--reasoning-budget -2", "invalid value"),
+    (
+        "--reasoning-budget 5",
+        "not available in specli: thoughts cannot be cut short; 0 asks the model not to think",
+    ),
     ("-l 5*1", "invalid input format"),
+    ("-l 5", "invalid input format"),
+    ("-l 5+", "invalid input format"),
+    ("-l 5+x", "invalid input format"),
+    ("-l 5+nan", "invalid input format"),
+    ("-l 5+1_0", "invalid input format"),
+    ("-l 5.5+1", "invalid input format"),
+    ("-l 2147483648+1", "invalid input format"),
     ("--mirostat 3", "invalid value"),
     ("--reasoning-format x", "Unknown reasoning format: x"),
     ("-co x", "error: unknown value for --color: 'x'"),
@@ -279,16 +295,28 @@ ERRORS = [
 ]  # fmt: skip
 
 REFUSED = [
-    "--no-spec-draft-backend-sampling",
-    "--numa", "--rpc", "--lora", "--lora-scaled", "--control-vector", "--mmproj", "-mm", "--image",
-    "--rope-scaling", "--rope-freq-base", "--yarn-orig-ctx", "-sm", "-ts", "-mg",
-    "--no-repack", "-nr", "-nkvo", "--op-offload", "-lm", "-lzm",
-    "-fit", "-fitt", "-fitc", "--context-shift", "--keep", "-np", "-ctxcp", "-cms", "-cram", "--swa-checkpoints",
-    "--no-jinja", "--server-base", "--prompt-cache", "--in-prefix", "-i", "-if", "-mu", "-dr", "-bs",
-    "--backend-sampling", "--spec-draft-p-split", "--draft-p-split", "--no-mmap", "--mlock", "--direct-io",
-    "--warmup", "-Cb", "-Crb", "--poll-batch", "-Cbd", "-Crbd", "--spec-draft-poll-batch", "--reasoning-budget",
-    "-dt", "--log-jsonl", "-cd", "--ctx-size-draft", "--check-tensors", "--fim-qwen-7b-spec", "--completion-bash",
+    "--numa", "--rpc", "--lora", "--lora-scaled", "--control-vector", "--image", "--rope-scaling", "--rope-freq-base",
+    "--yarn-orig-ctx", "-gan", "--context-shift", "--server-base", "--prompt-cache", "--in-prefix", "-i", "-if", "-mu",
+    "-dr", "--log-jsonl", "-cd", "--ctx-size-draft", "--check-tensors", "--fim-qwen-7b-spec",
 ]  # fmt: skip
+
+IDLE = [
+    "--no-spec-draft-backend-sampling", "--mmproj m.gguf", "-mm m.gguf", "--no-repack", "-nr", "-nkvo", "--op-offload",
+    "-sm layer", "-ts 1,1", "-mg 1", "-lm mlock", "-lm none", "-lzm on", "-fit on", "-fitt 512", "-fitc 512",
+    "--keep -1", "-np 4", "-ctxcp 8", "-cms 64", "-cram 100", "--swa-checkpoints 8", "--no-jinja", "-bs",
+    "--backend-sampling", "--spec-draft-p-split 0.2", "--draft-p-split 0.2", "--no-mmap", "--mlock", "--direct-io",
+    "--warmup", "-Cb 3", "-Crb 0-1", "--poll-batch 1", "-Cbd 3", "-Crbd 0-1", "--spec-draft-poll-batch 1", "-dt 0.1",
+    "-gaw 512", "-ptc 10", "-fa off", "--reasoning-budget-message x", "--mmproj-auto", "--no-host",
+]  # fmt: skip
+"""Options with a value that are taken and do nothing."""
+
+SATISFIED = [
+    "--spec-draft-backend-sampling", "--repack", "-kvo", "--no-op-offload", "-sm none", "-mg 0", "-lm mmap", "-lm auto",
+    "-fit off", "--keep 0", "-np 1", "-cram 0", "--draft-p-split 0.1", "--mmap", "--no-warmup", "-fa on",
+    "-fa auto", "--swa-full", "--no-mmproj", "--yarn-ext-factor -1", "--rope-freq-base 0", "-gan 1", "-ptc -1",
+    "--no-context-shift", "-no-cnv",
+]  # fmt: skip
+"""Options that ask for what happens anyway."""
 
 REMOVED = {
     "--draft": "use --spec-draft-n-max or --spec-ngram-mod-n-max",

@@ -156,8 +156,19 @@ def test_statistics_lines_are_generates() -> None:
         ),
         (["--draft-n-max", "8"], "invalid argument: --draft-n-max", "did you mean --spec-draft-n-max?"),
         (["--draft-model", "x"], "invalid argument: --draft-model", "did you mean --spec-draft-model?"),
-        (["-st"], "invalid argument: -st", "-st is an option of specli chat"),
+        (["--csv", "f"], "invalid argument: --csv", "--csv is an option of specli stats and synth"),
         (["--outtype", "f16"], "invalid argument: --outtype", "--outtype is an option of specli convert"),
+        (
+            ["--control-vector-layer-range", "1"],
+            'error while handling argument "--control-vector-layer-range": expected value for argument',
+            None,
+        ),
+        (
+            ["--control-vector-layer-range", "1", "2"],
+            'error while handling argument "--control-vector-layer-range": '
+            "not available in specli: adapters are not applied",
+            None,
+        ),
         (["--zzz"], "invalid argument: --zzz", "see specli generate --help"),
         (["file.gguf"], "invalid argument: file.gguf", "see specli generate --help"),
         (["-xyz"], "invalid argument: -xyz", "see specli generate --help"),

@@ -14,12 +14,18 @@ from specli.cli.options.settings import Settings, resolve
 from specli.cli.tree import COMMANDS
 from specli.drafters import DRAFTERS
 from specli.errors import UsageError
-from tests.cli.facts import ERRORS, FACTS, REFUSED, REMOVED, VALUES
+from tests.cli.facts import ERRORS, FACTS, IDLE, REFUSED, REMOVED, SATISFIED, VALUES
+
+
+def command_of(spelling: str) -> str:
+    """The first command in which an option has an effect, or the first that knows it."""
+    owners = [name for name in COMMANDS if spelling in spellings_of(name)]
+    return next((name for name in owners if spellings_of(name)[spelling].is_listed), owners[0])
 
 
 def find(spelling: str) -> Option:
-    """The row of a spelling in the first command that has it."""
-    return next(spellings_of(name)[spelling] for name in COMMANDS if spelling in spellings_of(name))
+    """The row of a spelling where it has an effect."""
+    return spellings_of(command_of(spelling))[spelling]
 
 
 def accepts(option: Option, value: str) -> bool:
@@ -32,7 +38,7 @@ def accepts(option: Option, value: str) -> bool:
 
 def settle(line: str) -> Settings:
     arguments = shlex.split(line, posix=False)
-    command = next(name for name in COMMANDS if arguments[0].partition("=")[0] in spellings_of(name))
+    command = command_of(arguments[0].partition("=")[0])
     return resolve(command, read_command_line(command, arguments), {}, read_files=False)
 
 
@@ -78,6 +84,31 @@ def test_option_without_meaning_is_refused_with_a_reason(spelling: str) -> None:
     assert str(caught.value) == f'error while handling argument "{spelling}": not available in specli: {option.refused}'
 
 
+@pytest.mark.parametrize("line", IDLE)
+def test_option_without_effect_is_taken_with_a_warning(line: str) -> None:
+    spelling = line.split()[0]
+    assert settle(line).warnings == [f"{spelling} has no effect: {find(spelling).idle}"]
+    assert not find(spelling).is_listed
+
+
+@pytest.mark.parametrize("line", SATISFIED)
+def test_option_that_asks_for_what_happens_anyway_is_taken_in_silence(line: str) -> None:
+    assert settle(line).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        ("--samplers top_k;foo", "--samplers: unable to match sampler by name 'foo'"),
+        ("--samplers top_kk;x", "--samplers: unable to match sampler by name 'top_kk' (did you mean top_k?), 'x'"),
+        ("--sampler-seq kzzi", "--sampler-seq: unable to match sampler by letter 'z', 'i'"),
+        ("--dry-base 0.5", "--dry-base: 0.5 is below 1 and has no effect"),
+    ],
+)
+def test_value_that_is_not_taken_as_given_draws_a_warning(line: str, warning: str) -> None:
+    assert settle(line).warnings == [warning]
+
+
 @pytest.mark.parametrize(("spelling", "replacement"), REMOVED.items())
 def test_removed_option_names_its_replacement(spelling: str, replacement: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -98,7 +129,7 @@ def test_every_row_is_complete(option: Option) -> None:
     assert option.panel in PANELS
     assert option.help
     assert not option.help.endswith(".")
-    assert option.field or option.refused or option.removed or option.implies
+    assert option.field or option.refused or option.removed or option.implies or option.idle
     if option.field:
         read_field(DEFAULTS, option.field)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from specli.cli import main
 from specli.cli.options import options_of
 from specli.cli.options.help import help_groups
 from specli.cli.options.manual import roff
@@ -27,6 +28,12 @@ def needs(program: str) -> str:
 
 def test_generated_files_are_current() -> None:
     assert stale_files(ROOT) == [], "run python -m specli.cli.options.reference"
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_completion_script_can_be_printed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--completion-bash"]) == 0
+    assert capsys.readouterr().out == (ROOT / "completions" / "specli.bash").read_text()
 
 
 def test_stale_and_missing_files_are_found(tmp_path: Path) -> None:

@@ -216,6 +216,35 @@ def test_biases_of_one_token_add_up() -> None:
     assert make(temperature=0, logit_bias=((3, 1.0), (3, 1.0))).sample(logits) == 3
 
 
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}, OFF, {"mirostat": 2}, {"temperature": 1e-6}, {
+    "samplers": ("top_n_sigma", "typ_p", "min_p", "xtc", "temperature"), "top_n_sigma": 1.0, "typical_p": 0.5,
+}])  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_infinite_bias_makes_a_token_certain(settings: dict[str, Any]) -> None:
+    sampler = make(**settings, logit_bias=((3, math.inf),), repeat_penalty=1.5)
+    for logits in rows(20):
+        token = sampler.sample(logits)
+        sampler.accept(token)
+        assert token == 3
+    banned = make(**settings, logit_bias=((3, math.inf), (3, -math.inf)))
+    assert all(banned.sample(logits) != 3 for logits in rows(20))
+
+
+def test_infinite_biases_are_equal() -> None:
+    sampler = make(logit_bias=((3, math.inf), (5, math.inf)))
+    counts = Counter(sampler.sample(logits) for logits in rows(400))
+    assert set(counts) == {3, 5}
+    assert 140 < counts[3] < 260  # 6 standard deviations
+
+
+def test_bias_of_a_token_that_is_not_there_is_said_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    plain, biased = make(), make(logit_bias=((N_VOCAB, 5.0), (-1, 5.0)))
+    assert [plain.sample(logits) for logits in rows(20)] == [biased.sample(logits) for logits in rows(20)]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the logit bias of token {token} has no effect: the vocabulary has 600 tokens" for token in (600, -1)
+    ]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_logits_that_are_not_numbers_are_an_error(temperature: float) -> None:
     with pytest.raises(SpecliError, match=r"^the model's logits are not numbers$"):
@@ -241,8 +270,7 @@ def test_extreme_penalties_are_no_warnings() -> None:
         ({"top_p": math.nan}, "top_p is not a number"),
         ({"temperature": math.nan}, "temperature is not a number"),
         ({"samplers": ("top_q",)}, "sampler 'top_q' is not known"),
-        ({"logit_bias": ((600, 1.0),)}, "logit bias for token 600, but the vocabulary has 600 tokens"),
-        ({"logit_bias": ((1, math.inf),)}, "logit bias of token 1 must be finite or -inf, got inf"),
+        ({"logit_bias": ((1, math.nan),)}, "the logit bias of token 1 is not a number"),
         ({"grammar": "root ::= [a]", "json_schema": "{}"}, "a grammar and a JSON schema are mutually exclusive"),
     ],
 )

@@ -129,7 +129,7 @@ class Conversation:
         if line.wants_help:
             raise UsageError("there is no option to set", hint="specli chat --help lists them")
         values = {path: setting for path, setting in self.settings.values.items() if path != replaces}
-        settings = replace(self.settings, values=values)
+        settings = replace(self.settings, values=values, remarks={})
         for assignment in line.assignments:
             if (assignment.option.field or "").startswith(READ_AT_START):
                 raise UsageError(f"{assignment.origin.name} cannot be set during a chat: it is read at the start")
@@ -184,7 +184,9 @@ def append_text(path: Path, text: str) -> None:
 def template_variables(config: CommandConfig) -> dict[str, Any]:
     """Variables for the template: those of `--chat-template-kwargs` and of the reasoning options."""
     variables = dict(config.chat.variables)
-    if config.chat.reasoning != "auto":
+    if config.chat.reasoning_budget == 0:
+        variables["enable_thinking"] = False
+    elif config.chat.reasoning != "auto":
         variables["enable_thinking"] = config.chat.reasoning == "on"
     if config.chat.reasoning_effort != "default":
         variables["reasoning_effort"] = config.chat.reasoning_effort

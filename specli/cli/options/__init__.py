@@ -37,6 +37,7 @@ PANELS = (
     "Chat template",
     "Output",
     "Messages",
+    "Without effect",
     "Not available",
     "Removed by llama.cpp",
 )

@@ -115,13 +115,14 @@ def read_command_line(command: str, arguments: Sequence[str], *, max_operands: i
         elif name in known:
             option = known[name]
             origin = Origin("flag", name)
-            if option.kind.takes_value and value is None:
+            values = [] if value is None else [value]
+            if values and not option.kind.takes_value:
+                raise origin.error("takes no value", option)
+            while len(values) < option.kind.n_values:
                 if not rest or (following := split_spelling(rest[0])[0]) in known or following in HELP:
                     raise origin.error("expected value for argument", option)
-                value = rest.pop(0)
-            elif not option.kind.takes_value and value is not None:
-                raise origin.error("takes no value", option)
-            assignments.append(Assignment(option, value, name in option.names, origin))
+                values.append(rest.pop(0))
+            assignments.append(Assignment(option, " ".join(values) if values else None, name in option.names, origin))
         elif is_option(argument):
             raise unknown_option(command, name)
         else:

@@ -57,56 +57,56 @@ OPTIONS = (
         field="target.type_v", kind=CACHE_TYPE, env="LLAMA_ARG_CACHE_TYPE_V",
     ),
     context(
-        ("--keep",), "prompt tokens kept when the context shifts", kind=integer(-1), satisfied=("0",),
-        refused="the context does not shift",
+        ("--keep",), "prompt tokens kept when the context shifts", kind=integer(), satisfied=("0",),
+        idle="the context does not shift",
     ),
     context(
         ("--context-shift",), "forget old tokens when the context is full", negative=("--no-context-shift",),
         env="LLAMA_ARG_CONTEXT_SHIFT", satisfied=("off",), refused="generation ends when the context is full",
     ),
     context(
-        ("-np", "--parallel"), "sequences at once", kind=integer(-1), env="LLAMA_ARG_N_PARALLEL", satisfied=("1",),
-        refused="one sequence is generated at a time",
+        ("-np", "--parallel"), "sequences at once", kind=integer(), env="LLAMA_ARG_N_PARALLEL", satisfied=("1",),
+        idle="one sequence is generated at a time",
     ),
     context(
         ("--swa-full",), "full cache for sliding-window layers", env="LLAMA_ARG_SWA_FULL", satisfied=("on",),
-        refused="the cache of sliding-window layers is always full",
+        idle="the cache of sliding-window layers is always full",
     ),
     context(
         ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"), "context checkpoints", kind=integer(),
-        env="LLAMA_ARG_CTX_CHECKPOINTS", refused="it belongs to the server's slots",
+        env="LLAMA_ARG_CTX_CHECKPOINTS", idle="it belongs to the server's slots",
     ),
     context(
         ("-cms", "--checkpoint-min-step"), "distance of checkpoints", kind=integer(),
-        env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", refused="it belongs to the server's slots",
+        env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", idle="it belongs to the server's slots",
     ),
     context(
         ("-cram", "--cache-ram"), "prompt cache of the server", kind=integer(), env="LLAMA_ARG_CACHE_RAM",
-        satisfied=("0",), refused="it belongs to the server's slots",
+        satisfied=("0",), idle="it belongs to the server's slots",
     ),
     context(
         ("-kvo", "--kv-offload"), "keep the cache on the model's device", negative=("-nkvo", "--no-kv-offload"),
-        env="LLAMA_ARG_KV_OFFLOAD", satisfied=("on",), refused="the cache lies on the model's device",
+        env="LLAMA_ARG_KV_OFFLOAD", satisfied=("on",), idle="the cache lies on the model's device",
     ),
     context(
         ("-fit", "--fit"), "shrink settings until they fit", kind=on_off(auto=False), env="LLAMA_ARG_FIT",
-        satisfied=("off",), refused="settings stay as given; the memory plan is checked before weights are read",
+        satisfied=("off",), idle="settings stay as given; the memory plan is checked before weights are read",
     ),
     context(
         ("-fitt", "--fit-target"), "memory to leave free", kind=text("MiB"), env="LLAMA_ARG_FIT_TARGET",
-        refused="settings stay as given; use -c or --cache-type-k",
+        idle="settings stay as given; use -c or --cache-type-k",
     ),
     context(
         ("-fitc", "--fit-ctx"), "smallest context --fit may choose", kind=integer(), env="LLAMA_ARG_FIT_CTX",
-        refused="settings stay as given; use -c or --cache-type-k",
+        idle="settings stay as given; use -c or --cache-type-k",
     ),
     context(
         ("-lm", "--load-mode"), "how files are read", kind=choice("auto", "none", "mmap", "mlock", "mmap+mlock", "dio"),
-        env="LLAMA_ARG_LOAD_MODE", satisfied=("auto", "mmap"), refused="files are always mapped",
+        env="LLAMA_ARG_LOAD_MODE", satisfied=("auto", "mmap"), idle="files are always mapped, and not locked",
     ),
     context(
         ("-lzm", "--lazy-mode"), "read some tensors on demand", kind=on_off(), env="LLAMA_ARG_LAZY_MODE",
-        satisfied=("auto",), refused="files are always mapped",
+        satisfied=("auto",), idle="files are always mapped",
     ),
     device(
         ("-dev", "--device"), "device of the target: auto, cpu (or none), cuda:N",
@@ -152,14 +152,14 @@ OPTIONS = (
         ("--poll",), "how eagerly idle threads wait for work",
         field="target.threads.poll", kind=POLL,
     ),
-    device(("-Cb", "--cpu-mask-batch"), "CPUs for batches", kind=CPU_MASK, refused=ONE_POOL.format("-C")),
-    device(("-Crb", "--cpu-range-batch"), "CPUs for batches", kind=CPU_RANGE, refused=ONE_POOL.format("-Cr")),
-    device(("--cpu-strict-batch",), "pinning for batches", kind=SWITCH, refused=ONE_POOL.format("--cpu-strict")),
-    device(("--prio-batch",), "priority for batches", kind=DRAFT_PRIORITY, refused=ONE_POOL.format("--prio")),
-    device(("--poll-batch",), "waiting for batches", kind=SWITCH, refused=ONE_POOL.format("--poll")),
+    device(("-Cb", "--cpu-mask-batch"), "CPUs for batches", kind=CPU_MASK, idle=ONE_POOL.format("-C")),
+    device(("-Crb", "--cpu-range-batch"), "CPUs for batches", kind=CPU_RANGE, idle=ONE_POOL.format("-Cr")),
+    device(("--cpu-strict-batch",), "pinning for batches", kind=SWITCH, idle=ONE_POOL.format("--cpu-strict")),
+    device(("--prio-batch",), "priority for batches", kind=DRAFT_PRIORITY, idle=ONE_POOL.format("--prio")),
+    device(("--poll-batch",), "waiting for batches", kind=SWITCH, idle=ONE_POOL.format("--poll")),
     device(
         ("-fa", "--flash-attn"), "fused attention", env="LLAMA_ARG_FLASH_ATTN", satisfied=("on", "auto"),
-        kind=on_off("error: unknown value for --flash-attn: '{}'"), refused="attention is always fused",
+        kind=on_off("error: unknown value for --flash-attn: '{}'"), idle="attention is always fused",
     ),
     device(
         ("-ot", "--override-tensor"), "device of the weights in whose names a pattern is found",
@@ -179,28 +179,28 @@ OPTIONS = (
     ),
     device(
         ("-sm", "--split-mode"), "split over devices", kind=choice("none", "layer", "row", "tensor"),
-        env="LLAMA_ARG_SPLIT_MODE", satisfied=("none",), refused=ONE_DEVICE,
+        env="LLAMA_ARG_SPLIT_MODE", satisfied=("none",), idle=ONE_DEVICE,
     ),
     device(
         ("-ts", "--tensor-split"), "share of each device", kind=text("N0,N1,…"), env="LLAMA_ARG_TENSOR_SPLIT",
-        refused=ONE_DEVICE,
+        idle=ONE_DEVICE,
     ),
     device(
-        ("-mg", "--main-gpu"), "the GPU to use", kind=integer(0), env="LLAMA_ARG_MAIN_GPU", satisfied=("0",),
-        refused="choose the device with --device cuda:N",
+        ("-mg", "--main-gpu"), "the GPU to use", kind=integer(), env="LLAMA_ARG_MAIN_GPU", satisfied=("0",),
+        idle="choose the device with --device cuda:N",
     ),
     device(
         ("--op-offload",), "run operations of host tensors on the device", negative=("--no-op-offload",),
-        satisfied=("off",), refused=ONE_DEVICE,
+        satisfied=("off",), idle=ONE_DEVICE,
     ),
     device(
         ("--repack",), "rearrange weights for the kernels", negative=("-nr", "--no-repack"), env="LLAMA_ARG_REPACK",
-        satisfied=("on",), refused="the kernels need their layout; --kernels reference reads weights as stored",
+        satisfied=("on",), idle="the kernels need their layout; --kernels reference reads weights as stored",
     ),
-    device(("--no-host",), "bypass host buffers", env="LLAMA_ARG_NO_HOST", refused="there are no host buffers"),
+    device(("--no-host",), "bypass host buffers", env="LLAMA_ARG_NO_HOST", idle="there are no host buffers"),
     device(
         ("--warmup",), "an empty run first", negative=("--no-warmup",), satisfied=("off",),
-        refused="there is no empty run before the prompt",
+        idle="there is no empty run before the prompt",
     ),
     drafter(
         ("-ctkd", "--spec-draft-type-k", "--cache-type-k-draft"), "type of the draft model's cached keys",
@@ -249,23 +249,23 @@ OPTIONS = (
     ),
     drafter(
         ("-Cbd", "--spec-draft-cpu-mask-batch", "--cpu-mask-batch-draft"), "CPUs for batches", kind=CPU_MASK,
-        refused=ONE_POOL.format("-Cd"),
+        idle=ONE_POOL.format("-Cd"),
     ),
     drafter(
         ("-Crbd", "--spec-draft-cpu-range-batch", "--cpu-range-batch-draft"), "CPUs for batches", kind=CPU_RANGE,
-        refused=ONE_POOL.format("-Crd"),
+        idle=ONE_POOL.format("-Crd"),
     ),
     drafter(
         ("--spec-draft-cpu-strict-batch", "--cpu-strict-batch-draft"), "pinning for batches", kind=SWITCH,
-        refused=ONE_POOL.format("--spec-draft-cpu-strict"),
+        idle=ONE_POOL.format("--spec-draft-cpu-strict"),
     ),
     drafter(
         ("--spec-draft-prio-batch", "--prio-batch-draft"), "priority for batches", kind=DRAFT_PRIORITY,
-        refused=ONE_POOL.format("--spec-draft-prio"),
+        idle=ONE_POOL.format("--spec-draft-prio"),
     ),
     drafter(
         ("--spec-draft-poll-batch", "--poll-batch-draft"), "waiting for batches", kind=SWITCH,
-        refused=ONE_POOL.format("--spec-draft-poll"),
+        idle=ONE_POOL.format("--spec-draft-poll"),
     ),
     drafter(
         ("-otd", "--spec-draft-override-tensor", "--override-tensor-draft"),

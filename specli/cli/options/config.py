@@ -67,6 +67,7 @@ class ChatConfig:
         template: Jinja template or built-in name instead of the model's.
         variables: Further template variables.
         reasoning: `on` and `off` set the template's `enable_thinking`.
+        reasoning_budget: 0 = as `reasoning` off, -1 = no limit.
         reasoning_effort: Passed to the template.
         reasoning_format: `none` leaves thoughts as the model writes them; the others take them out of the answer.
         reasoning_preserve: Give earlier thoughts back to the template.
@@ -82,6 +83,7 @@ class ChatConfig:
     template: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning: str = "auto"
+    reasoning_budget: int = -1
     reasoning_effort: str = "default"
     reasoning_format: str = "deepseek"
     reasoning_preserve: bool = True
@@ -93,7 +95,7 @@ class OutputConfig:
     """What is reported and where.
 
     Attributes:
-        show: Something to print instead of running: `version`, `devices`, `models` or `cache`.
+        show: Something to print instead of running: `version`, `devices`, `models`, `cache` or `completion`.
         json: One JSON object per prompt on stdout.
         stats_json: File for the same object.
         csv: Table file (stats, synth).

@@ -68,7 +68,7 @@ OPTIONS = (
     drafting(
         ("--spec-draft-p-split", "--draft-p-split"), "split probability of tree drafting",
         kind=number(), env="LLAMA_ARG_SPEC_DRAFT_P_SPLIT", satisfied=("0.1",),
-        refused="drafts are chains, not trees; llama.cpp reads it in llama-speculative only",
+        idle="drafts are chains, not trees; llama.cpp reads it in llama-speculative only",
     ),
     drafting(
         ("--spec-draft-sampling",), "how drafts are verified at temperature > 0: same sampled token, or rejection",
@@ -78,7 +78,7 @@ OPTIONS = (
     drafting(
         ("--spec-draft-backend-sampling",), "choose draft tokens on the device of the drafter",
         negative=("--no-spec-draft-backend-sampling",), env="LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",
-        satisfied=("on",), refused="draft tokens are always chosen where the draft network runs",
+        satisfied=("on",), idle="draft tokens are always chosen where the draft network runs",
     ),
     drafting(
         ("--spec-synth-len",), "synthetic acceptance: mean tokens per round, the target's own included",

@@ -12,8 +12,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,12 @@ class Kind:
     """How one option reads its value.
 
     Attributes:
-        metavar: Name of the value in help; empty for a flag, which takes none.
-        parse: Text to value.
+        metavar: Name of the value in help; empty for a flag, which takes none. Two words for an option of two values.
+        parse: Text to value; None leaves the field as it is. Two values come with a blank between them.
         values: The words it accepts, when they are few; for help and completion.
         merge: Combines the value so far with a repeated one; None = the last one wins.
         files: Completion of file names: None = no file, "" = any file, ".gguf" = files ending so (and directories).
+        remark: What to say about a text that is read but has no effect, or not all of it; None = nothing to say.
     """
 
     metavar: str
@@ -50,11 +52,17 @@ class Kind:
     values: tuple[str, ...] = ()
     merge: Callable[[Any, Any], Any] | None = None
     files: str | None = None
+    remark: Callable[[str], str | None] = lambda text: None
 
     @property
     def takes_value(self) -> bool:
         """Whether the next argument belongs to the option."""
         return bool(self.metavar)
+
+    @property
+    def n_values(self) -> int:
+        """How many of the arguments that follow belong to the option."""
+        return len(self.metavar.split())
 
 
 def parse_boolean(text: str) -> bool:
@@ -249,33 +257,54 @@ def parse_synth_length(text: str) -> float:
 
 
 def parse_samplers(text: str) -> tuple[str, ...]:
-    """Reads `;`-separated sampler names. An unknown one is an error (llama.cpp warns and leaves it out)."""
-    names = []
-    for part in filter(None, text.split(";")):
-        name = canonical_sampler(part)
-        if name is None:
-            raise ValueError(f"unable to match sampler by name '{part}'")
-        names.append(name)
-    return tuple(names)
+    """Reads `;`-separated sampler names, without those that nobody knows; `unknown_samplers` names them."""
+    return tuple(filter(None, map(canonical_sampler, text.split(";"))))
+
+
+def unknown_samplers(text: str) -> str | None:
+    """llama.cpp's warning about sampler names that it leaves out, with the nearest one."""
+    unknown = [name for name in text.split(";") if name and canonical_sampler(name) is None]
+    names = ", ".join(f"'{name}'{near_hint(name.lower(), SAMPLER_LETTERS.values())}" for name in unknown)
+    return f"unable to match sampler by name {names}" if unknown else None
 
 
 def parse_sampler_letters(text: str) -> tuple[str, ...]:
-    """Reads a sequence of sampler letters such as `edskypmxt`."""
-    for letter in text:
-        if letter not in SAMPLER_LETTERS:
-            raise ValueError(f"unable to match sampler by letter '{letter}'")
-    return tuple(SAMPLER_LETTERS[letter] for letter in text)
+    """Reads a sequence of sampler letters such as `edskypmxt`, without those that nobody knows."""
+    return tuple(SAMPLER_LETTERS[letter] for letter in text if letter in SAMPLER_LETTERS)
+
+
+def unknown_letters(text: str) -> str | None:
+    """llama.cpp's warning about sampler letters that it leaves out."""
+    unknown = ", ".join(f"'{letter}'" for letter in dict.fromkeys(text) if letter not in SAMPLER_LETTERS)
+    return f"unable to match sampler by letter {unknown}" if unknown else None
+
+
+def near_hint(word: str, known: Iterable[str]) -> str:
+    """` (did you mean …?)` with the known word that was probably meant; empty if none is near."""
+    close = get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def parse_dry_base(text: str) -> float | None:
+    """Reads the base of DRY; None for one below 1, which llama.cpp leaves out, too."""
+    base = number(finite=True).parse(text)
+    return base if base >= 1 else None
+
+
+def small_base(text: str) -> str | None:
+    """A remark about a base of DRY that is left out."""
+    return f"{text} is below 1 and has no effect" if parse_dry_base(text) is None else None
 
 
 def parse_logit_bias(text: str) -> tuple[tuple[int, float], ...]:
-    """Reads `ID+BIAS` or `ID-BIAS`."""
-    match = re.fullmatch(r"([0-9]+)([+-])([0-9.]+(?:[eE][+-]?[0-9]+)?|inf)", text)
-    if not match:
-        raise ValueError("invalid input format")
+    """Reads `ID+BIAS` or `ID-BIAS`; the bias may have a sign of its own, as in llama.cpp."""
+    match = re.fullmatch(r"\s*([+-]?[0-9]{1,10})\s*([+-])(.+)", text)
     try:
-        bias = float(match[3])
+        bias = number().parse(match[3]) if match else math.nan
     except ValueError:
-        raise ValueError("invalid input format") from None
+        bias = math.nan
+    if match is None or math.isnan(bias) or not INT_MIN <= int(match[1]) <= INT_MAX:
+        raise ValueError("invalid input format")
     return ((int(match[1]), -bias if match[2] == "-" else bias),)
 
 
@@ -410,8 +439,9 @@ SPEC_TYPE_LIST = Kind("TYPE[,TYPE…]", parse_spec_types, values=SPEC_TYPES, mer
 CACHE_TYPE = choice(*CACHE_TYPES, error="Unsupported cache type: {}", metavar="TYPE")
 RATES = Kind("P0,P1,…", parse_rates)
 SYNTH_LENGTH = Kind("L", parse_synth_length)
-SAMPLERS = Kind("NAME;NAME…", parse_samplers)
-SAMPLER_SEQUENCE = Kind("LETTERS", parse_sampler_letters)
+SAMPLERS = Kind("NAME;NAME…", parse_samplers, remark=unknown_samplers)
+SAMPLER_SEQUENCE = Kind("LETTERS", parse_sampler_letters, remark=unknown_letters)
+DRY_BASE = Kind("N", parse_dry_base, remark=small_base)
 LOGIT_BIAS = Kind("ID(+/-)BIAS", parse_logit_bias, merge=concatenate)
 BREAKER = Kind("STR", parse_breaker, merge=merge_breakers)
 CPU_MASK = Kind("HEX", parse_mask, merge=merge_cpus)
@@ -425,4 +455,4 @@ SIZE = Kind("N[K|M|G]", parse_size)
 MTP_MODE = replace(FLAG, merge=same_mtp_mode)
 LAYERS = Kind("N,N,…", parse_layers)
 MODEL_FILE = Kind("FNAME", str, values=("demo",), files=".gguf")
-GPU_LAYERS = integer(0, auto=-1, all=-2)
+GPU_LAYERS = integer(-2, auto=-1, all=-2)

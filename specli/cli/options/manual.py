@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from specli._version import __version__
 from specli.cli.options import PANELS, options_of
@@ -73,15 +73,27 @@ def command_page(command: str, summary: str) -> str:
             lines.append(f".SS {roff(panel)}")
         for option in listed:
             lines += [".TP", option_tag(option), roff(f"{help_text(option)}.")]
-    refused = [option for option in rows if option.refused or option.removed]
+    rows = tuple(option for option in rows if not option.is_listed)
+    idle = [option for option in rows if option.idle]
+    if idle:
+        lines += [".SH OPTIONS WITHOUT EFFECT", roff("llama.cpp has these too; a warning says that they do nothing.")]
+        lines += reasons(idle, "No warning with")
+    refused = [option for option in rows if not option.idle]
     if refused:
         lines += [".SH OPTIONS NOT AVAILABLE", roff("llama.cpp has these too; specli refuses them and says why.")]
-        for option in refused:
-            accepted = f" Accepted with: {' '.join(option.satisfied)}." if option.satisfied else ""
-            lines += [".TP", option_tag(option), roff(f"{option.refused or option.removed}.{accepted}")]
+        lines += reasons(refused, "Accepted with")
     lines += [".SH FILES", *entries(FILES), ".SH EXIT STATUS", *entries(EXIT_STATUS)]
     lines += [".SH SEE ALSO", "\\fBspecli\\fR(1)"]
     return "\n".join(lines) + "\n"
+
+
+def reasons(options: Iterable[Option], exceptions: str) -> list[str]:
+    """Tagged paragraphs: an option, why it does nothing, and the values that are right all the same."""
+    lines = []
+    for option in options:
+        values = f" {exceptions}: {' '.join(option.satisfied)}." if option.satisfied else ""
+        lines += [".TP", option_tag(option), roff(f"{option.idle or option.refused or option.removed}.{values}")]
+    return lines
 
 
 def root_page(commands: Mapping[str, str]) -> str:

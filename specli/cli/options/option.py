@@ -27,12 +27,14 @@ class Option:
         const: Value a flag sets.
         types: Drafter types that read it; () = any. Setting it for other types draws a warning.
         needs: Fields of which one has to be set for it to have an effect; () = none.
-        idle: Why it has no effect at all, although it can be set; setting it draws a warning.
+        idle: Why it has no effect here, although it is taken; giving it draws a warning.
+        is_elsewhere: Whether it has an effect in other commands, so that this one leaves it alone in the environment
+            and in config files.
         implies: Options set along with it, as (spelling, value).
         excludes: Field that goes back to its default when this option is set (last one wins).
         refused: Why it cannot be used here.
-        satisfied: Values (`on` / `off` for a flag's positive / negative spelling) accepted although the option is
-            refused, because they ask for what happens anyway.
+        satisfied: Values (`on` / `off` for a flag's positive / negative spelling) that an option which is refused or
+            has no effect takes without a word, because they ask for what happens anyway.
         removed: What replaces an option that llama.cpp removed.
         is_explicit: Whether setting it keeps the model's own sampling default from applying.
         default_text: The default as help shows it, where the value itself says little.
@@ -50,6 +52,7 @@ class Option:
     types: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     idle: str | None = None
+    is_elsewhere: bool = False
     implies: tuple[tuple[str, str], ...] = ()
     excludes: str | None = None
     refused: str | None = None
@@ -70,8 +73,8 @@ class Option:
 
     @property
     def is_listed(self) -> bool:
-        """Whether help shows it: it can be used."""
-        return self.refused is None and self.removed is None
+        """Whether help shows it: it can be used, and sets something."""
+        return self.refused is None and self.removed is None and (self.idle is None or self.field is not None)
 
     @property
     def negative_env(self) -> str | None:

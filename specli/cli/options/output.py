@@ -60,7 +60,7 @@ OPTIONS = (
     ),
     output(
         ("--perf",), "no effect here; generate has statistics lines at the end",
-        negative=("--no-perf",), field="output.perf", env="LLAMA_ARG_PERF", commands=("chat", "stats", "synth"),
+        negative=("--no-perf",), env="LLAMA_ARG_PERF", commands=("chat", "stats", "synth"), is_elsewhere=True,
         idle="only generate has statistics lines at the end; in a chat /stats shows them",
     ),
     output(
@@ -75,7 +75,10 @@ OPTIONS = (
         ("-cl", "--cache-list"), "print the models in the download cache",
         field="output.show", const="cache",
     ),
-    output(("--completion-bash",), "print a completion script", refused="see completions/ in the source tree"),
+    output(
+        ("--completion-bash",), "print the completion script for bash",
+        field="output.show", const="completion",
+    ),
     study(
         ("--repeat",), "measured runs per prompt and drafter",
         field="study.repeat", kind=integer(1),

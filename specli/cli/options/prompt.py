@@ -1,18 +1,32 @@
 """Options of prompt, conversation and chat template."""
 
+from dataclasses import replace
 from functools import partial
 
-from specli.cli.options.kinds import JSON_OBJECT, choice, file_text, integer, on_off, path, text
-from specli.cli.options.option import TEXT, Option
+from specli.cli.options.kinds import JSON_OBJECT, Kind, choice, file_text, integer, on_off, path, text
+from specli.cli.options.option import RUN, TEXT, Option
 
 prompt = partial(Option, panel="Prompt")
 chat = partial(Option, panel="Conversation", commands=("chat",))
 template = partial(Option, panel="Chat template", commands=("chat", "stats", "synth"))
 answer = partial(Option, panel="Chat template", commands=("chat",))
 COMPLETION_ONLY = "it belongs to the interactive mode of llama-completion; use specli chat"
+FRAMED = "the chat template frames the inputs of specli chat"
+NO_TEMPLATE = "generate takes the prompt as it is; specli chat applies the chat template"
+NOT_CHAT = tuple(command for command in RUN if command != "chat")
 
 
-OPTIONS = (
+def read_budget(value: str) -> int:
+    """Reads a reasoning budget; -1 and 0 are those there are."""
+    budget: int = integer(-1).parse(value)
+    if budget > 0:
+        raise ValueError("not available in specli: thoughts cannot be cut short; 0 asks the model not to think")
+    return budget
+
+
+BUDGET = Kind("-1|0", read_budget)
+
+OWN = (
     prompt(
         ("-p", "--prompt"), "the prompt; in chat the first message",
         field="prompt.text", kind=text("PROMPT"),
@@ -51,14 +65,18 @@ OPTIONS = (
     ),
     prompt(
         ("-cnv", "--conversation"), "conversation mode",
-        negative=("-no-cnv", "--no-conversation"), commands=("generate",), satisfied=("off",),
-        refused="generate takes the prompt as it is; specli chat applies the chat template",
+        negative=("-no-cnv", "--no-conversation"), commands=("generate",), satisfied=("off",), is_elsewhere=True,
+        refused=NO_TEMPLATE,
     ),
-    prompt(("-i", "--interactive"), "interactive mode", refused=COMPLETION_ONLY),
-    prompt(("-if", "--interactive-first"), "interactive mode", refused=COMPLETION_ONLY),
-    prompt(("--in-prefix",), "text before each input", kind=text(), refused=COMPLETION_ONLY),
-    prompt(("--in-suffix",), "text after each input", kind=text(), refused=COMPLETION_ONLY),
-    prompt(("--in-prefix-bos",), "BOS before each input", refused=COMPLETION_ONLY),
+    prompt(("-i", "--interactive"), "interactive mode", commands=NOT_CHAT, refused=COMPLETION_ONLY),
+    prompt(("-if", "--interactive-first"), "interactive mode", commands=NOT_CHAT, refused=COMPLETION_ONLY),
+    prompt(("--in-prefix",), "text before each input", kind=text(), refused=FRAMED),
+    prompt(("--in-suffix",), "text after each input", kind=text(), refused=FRAMED),
+    prompt(("--in-prefix-bos",), "BOS before each input", refused=FRAMED),
+    prompt(
+        ("-ptc", "--print-token-count"), "count tokens now and then", kind=integer(), satisfied=("-1",),
+        idle="the statistics count the tokens at the end",
+    ),
     prompt(
         ("--prompt-cache",), "file of the prompt's state", kind=path(), refused="states are kept within a chat only",
     ),
@@ -115,7 +133,7 @@ OPTIONS = (
     template(
         ("--jinja",), "render templates with Jinja",
         negative=("--no-jinja",), env="LLAMA_ARG_JINJA", satisfied=("on",),
-        refused="templates are always rendered with Jinja",
+        idle="templates are always rendered with Jinja",
     ),
     template(
         ("-rea", "--reasoning"),
@@ -136,16 +154,58 @@ OPTIONS = (
         negative=("--no-reasoning-preserve",), field="chat.reasoning_preserve", env="LLAMA_ARG_REASONING_PRESERVE",
     ),
     answer(
-        ("--reasoning-budget",), "most tokens of a thought",
-        kind=integer(-1), env="LLAMA_ARG_THINK_BUDGET", satisfied=("-1",),
-        refused="thoughts cannot be cut short; --reasoning off asks the model not to think",
+        ("--reasoning-budget",), "0 asks the model not to think, as --reasoning off; -1 lets it think as it likes",
+        field="chat.reasoning_budget", kind=BUDGET, env="LLAMA_ARG_THINK_BUDGET",
     ),
     answer(
         ("--reasoning-budget-message",), "text before a thought is cut",
-        kind=text("MESSAGE"), env="LLAMA_ARG_THINK_BUDGET_MESSAGE", refused="thoughts cannot be cut short",
+        kind=text("MESSAGE"), env="LLAMA_ARG_THINK_BUDGET_MESSAGE", idle="thoughts are not cut short",
     ),
     answer(
         ("--skip-chat-parsing",), "show the model's text as it is, thoughts included",
         negative=("--no-skip-chat-parsing",), field="chat.skip_parsing", env="LLAMA_ARG_SKIP_CHAT_PARSING",
     ),
+)  # fmt: skip
+
+
+def own_row(name: str) -> Option:
+    """The row of an option as the commands have it in which it has an effect."""
+    return next(row for row in OWN if name in row.names)
+
+
+def left_alone(name: str, command: str, why: str, *satisfied: str) -> Option:
+    """The row of an option of other commands for one that takes it, too, and has no use for it."""
+    return replace(
+        own_row(name), commands=(command,), field=None, refused=None, idle=why, satisfied=satisfied, is_elsewhere=True
+    )
+
+
+def turned_away(name: str, command: str, why: str, *satisfied: str) -> Option:
+    """The row of an option of other commands for one that refuses it."""
+    return replace(
+        own_row(name), commands=(command,), field=None, refused=why, idle=None, satisfied=satisfied, is_elsewhere=True
+    )
+
+
+OPTIONS = (
+    *OWN,
+    *(
+        left_alone(name, "generate", NO_TEMPLATE)
+        for name in (
+            "--system-prompt", "--system-prompt-file", "--chat-template", "--chat-template-file",
+            "--chat-template-kwargs", "--jinja", "--reasoning", "--reasoning-effort", "--reasoning-format",
+            "--reasoning-preserve", "--reasoning-budget", "--reasoning-budget-message", "--skip-chat-parsing",
+        )
+    ),
+    left_alone("--single-turn", "generate", "generate ends with its text", "on"),
+    left_alone("--simple-io", "generate", "generate reads no input", "on"),
+    left_alone("--multiline-input", "generate", "generate reads no input"),
+    left_alone("--color", "generate", "generate writes plain text", "off", "auto"),
+    left_alone("--show-timings", "generate", "--no-perf leaves out the statistics lines", "on"),
+    turned_away("--output", "generate", "a transcript is what specli chat writes; redirect stdout"),
+    turned_away("--server-base", "generate", "generate runs the model itself"),
+    left_alone("--display-prompt", "chat", "a chat shows the first message on a terminal, and only there"),
+    left_alone("--interactive", "chat", "a chat is interactive", "on"),
+    left_alone("--interactive-first", "chat", "a chat is interactive", "on"),
+    turned_away("--conversation", "chat", "a chat is a conversation; specli generate takes the prompt as it is", "on"),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from functools import partial
 
 from specli.cli.options.kinds import (
     BREAKER,
+    DRY_BASE,
     LOGIT_BIAS,
     SAMPLER_SEQUENCE,
     SAMPLERS,
@@ -93,7 +94,7 @@ OPTIONS = (
     ),
     sampling(
         ("--dry-base",), "base of the DRY penalty, at least 1",
-        field="request.sampling.dry_base", kind=number(1, finite=True),
+        field="request.sampling.dry_base", kind=DRY_BASE,
     ),
     sampling(
         ("--dry-allowed-length",), "longest repetition DRY leaves unpunished",
@@ -161,6 +162,6 @@ OPTIONS = (
     ),
     sampling(
         ("-bs", "--backend-sampling"), "sample on the device",
-        env="LLAMA_ARG_BACKEND_SAMPLING", refused="where tokens are sampled follows from the device and the samplers",
+        env="LLAMA_ARG_BACKEND_SAMPLING", idle="where tokens are sampled follows from the device and the samplers",
     ),
 )  # fmt: skip

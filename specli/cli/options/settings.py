@@ -39,12 +39,14 @@ class Settings:
         operands: Its arguments that are not options.
         values: Field path → setting, for fields that were set.
         warnings: What the user should know before the run, one line each.
+        remarks: The same about single options, by their names: those without effect, and values not taken as given.
     """
 
     command: str
     operands: tuple[str, ...] = ()
     values: dict[str, Setting] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
 
     def apply(self, assignment: Assignment) -> None:
         """Takes over one option.
@@ -53,6 +55,8 @@ class Settings:
             UsageError: The value is wrong, or the option is refused or removed.
         """
         option, origin = assignment.option, assignment.origin
+        if option.is_elsewhere and origin.source != "flag":
+            return
         try:
             value = self._read(option, assignment)
         except ValueError as error:
@@ -61,7 +65,7 @@ class Settings:
             self.apply(Assignment(spellings_of(self.command)[spelling], text, True, origin))
         if option.excludes:
             self.values.pop(option.excludes, None)
-        if option.field:
+        if option.field and value is not None:
             self.values[option.field] = Setting(value, origin, option.is_explicit)
 
     def _read(self, option: Option, assignment: Assignment) -> Any:
@@ -70,11 +74,15 @@ class Settings:
         value = option.kind.parse(text) if text is not None else option.const if assignment.is_positive else False
         if option.removed:
             raise ValueError(f"the argument has been removed. {option.removed}")
-        if option.refused:
-            asked = str(value) if text is not None else "on" if assignment.is_positive else "off"
-            if asked in option.satisfied:
-                return None
+        asked = str(value) if text is not None else "on" if assignment.is_positive else "off"
+        is_satisfied = asked in option.satisfied
+        if option.refused and not is_satisfied:
             raise ValueError(f"not available in specli: {option.refused}")
+        self.remarks.pop(option.name, None)
+        if option.idle and not is_satisfied:
+            self.remarks[option.name] = f"{assignment.origin.name} has no effect: {option.idle}"
+        elif text is not None and (remark := option.kind.remark(text)):
+            self.remarks[option.name] = f"{assignment.origin.name}: {remark}"
         previous = self.values.get(option.field or "")
         if option.kind.merge and previous and previous.origin.source == assignment.origin.source:
             value = option.kind.merge(previous.value, value)
@@ -218,17 +226,15 @@ def idle_options(settings: Settings, spellings: Collection[str] | None = None) -
         and setting.origin.name in option.spellings
         and (spellings is None or setting.origin.name in spellings)
     ]
-    return [*lonely(settings, given, options), *ineffective(settings, given)]
+    return [*settings.remarks.values(), *lonely(settings, given, options), *ineffective(settings, given)]
 
 
 def lonely(settings: Settings, given: Iterable[Option], options: Sequence[Option]) -> list[str]:
-    """Warnings about options that nothing reads, or nothing unless another one of `options` is given, too."""
+    """Warnings about options that nothing reads unless another one of `options` is given, too."""
     warnings = []
     for option in given:
         setting = settings.values[option.field or ""]
-        if option.idle:
-            warnings.append(f"{setting.origin.name} has no effect: {option.idle}")
-        elif option.needs and setting.value and not settings.values.keys() & set(option.needs):
+        if option.needs and setting.value and not settings.values.keys() & set(option.needs):
             others = dict.fromkeys(other.name for other in options if other.field in option.needs and other.is_listed)
             warnings.append(f"{setting.origin.name} has no effect without {' or '.join(others)}")
     return warnings
