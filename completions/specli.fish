@@ -579,6 +579,7 @@ complete -c specli -n '__fish_seen_subcommand_from convert' -l model-name -x -d 
 complete -c specli -n '__fish_seen_subcommand_from convert' -l metadata -r -F -d 'JSON file of metadata keys'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l remote -d 'SRC is a hub id even if such a directory exists'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l offline -d 'use cached downloads only'
+complete -c specli -n '__fish_seen_subcommand_from convert' -o hft -l hf-token -x -d 'Hugging Face access token'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l split-max-tensors -x -d 'most tensors per shard; 0 = one file'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l split-max-size -x -d 'most tensor data per shard; 0 = one file'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l no-tensor-first-split -d 'first shard without tensors'

@@ -90,9 +90,9 @@ def model_list() -> str:
 
 def cache_list(source: SourceConfig) -> str:
     """Models in the download cache, numbered, as llama.cpp lists them and as `-hf` names them."""
-    from specli.cli.hub import Hub
+    from specli.cli.hub import cached_models, open_hub
 
-    names = Hub.of(source).cached_models()
+    names = cached_models(open_hub(source))
     lines = [f"number of models in cache: {len(names)}"]
     lines += [f"{number:4d}. {name}" for number, name in enumerate(names, 1)]
     return "\n".join(lines) + "\n"

@@ -30,6 +30,7 @@ class ConvertConfig:
         vocab_only: Write metadata and tokenizer, no tensors.
         remote: `source` is a hub id even if a directory of that name exists.
         offline: Never touch the network; hub ids must be in the local cache.
+        hf_token: Access token of the hub.
         model_name: Overrides `general.name`.
         metadata: JSON file with full key names that override authorship keys.
         target_layers: Boundaries to tap (0 = embeddings, i = input of layer i), overriding the checkpoint's list.
@@ -52,6 +53,7 @@ class ConvertConfig:
     vocab_only: bool = False
     remote: bool = False
     offline: bool = False
+    hf_token: str | None = field(default=None, repr=False)
     model_name: str | None = None
     metadata: Path | None = None
     target_layers: tuple[int, ...] | None = None

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from specli.convert.checkpoint import Checkpoint
 from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, Progress, TensorRow
 from specli.convert.dequant import dequantised
+from specli.convert.download import fetch
 from specli.convert.general import General
-from specli.convert.hub import fetch, is_hub_id
 from specli.convert.job import Job, merged_config
 from specli.convert.keys import Keys, full_rope, rope_block, rope_type
 from specli.convert.known import warn_of_unknown_keys
@@ -29,6 +29,7 @@ from specli.errors import FormatError, ResourceError, UnsupportedError, UsageErr
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import quantise
 from specli.gguf.write import GGUFWriter
+from specli.hub import Hub, is_repository
 
 NOTHING = TensorPlan([], [], {}, [])
 ROPE_TYPES = frozenset({"default", "mrope", "linear", "yarn", "llama3", "dynamic", "proportional"})
@@ -92,10 +93,10 @@ def find_directory(source: str, request: ConvertConfig, *, weights: bool) -> Pat
     path = Path(source)
     if path.is_dir() and not request.remote:
         return path
-    if path.is_file():
+    if path.is_file() and not request.remote:
         raise UsageError(f"{path}: is a file, expected a checkpoint directory or hub id")
-    if is_hub_id(source):
-        return fetch(source, weights=weights, offline=request.offline)
+    if request.remote or is_repository(source):
+        return fetch(Hub.of(request.hf_token, request.offline), source, weights=weights)
     raise UsageError(f"{path}: no such directory")
 
 

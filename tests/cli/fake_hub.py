@@ -27,6 +27,7 @@ class FakeHub:
         downs_after_cut: From the break on the server answers with errors.
         is_down: It does.
         lies: Names whose content differs from the announced sum.
+        storage: Address of another server that downloads are redirected to; "" = none.
     """
 
     repos: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class FakeHub:
     downs_after_cut: bool = False
     is_down: bool = False
     lies: set[str] = field(default_factory=set)
+    storage: str = ""
 
     def paths(self, kind: str) -> list[str]:
         """Paths asked for whose path contains `kind`."""
@@ -88,6 +90,9 @@ def running(hub: FakeHub) -> Iterator[FakeHub]:
                 "X-Repo-Commit": COMMIT, "ETag": f'"{etag}"', "X-Linked-Etag": f'"{etag}"',
                 "X-Linked-Size": str(len(data)), "Accept-Ranges": "bytes",
             }  # fmt: skip
+            if hub.storage:
+                self._send(302, b"", head | {"Location": hub.storage + self.path})
+                return
             body = b"x" * len(data) if name in hub.lies else data
             start = int(match[1]) if (match := re.fullmatch(r"bytes=(\d+)-.*", self.headers.get("Range", ""))) else 0
             status = 200

@@ -8,20 +8,15 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
-from specli.cli.hub import (
-    bit_width,
-    cache_root,
-    choose_model,
-    choose_side_file,
-    endpoint,
-    has_tag,
-    is_model,
-    safe_name,
-)
+from specli.cli.hub import bit_width, choose_model, choose_side_file, has_tag, is_model
 from specli.cli.options.config import SourceConfig
 from specli.cli.sources import resolve_draft, resolve_target
+from specli.convert import ConvertConfig, convert
 from specli.errors import FormatError, ResourceError, SpecliError, UsageError
+from specli.gguf.file import GGUFFile
+from specli.hub import cache_root, endpoint, is_repository, may_have_token, safe_name
 from tests.cli.fake_hub import COMMIT, FakeHub, running
+from tests.support.checkpoints import CASES
 
 FILES = (
     "README.md", "T-Q2_K.gguf", "T-Q4_K_M.gguf", "T-Q8_0.gguf", "big/T-BF16-00001-of-00002.gguf",
@@ -203,6 +198,114 @@ def test_token_goes_with_downloads(hub: FakeHub) -> None:
     good = "hf_" + "a" * 34
     resolve_target(source(hf_repo="user/model:Q8_0", hf_token=good))
     assert {head.get("authorization") or head.get("Authorization") for _, _, head in hub.requests} == {f"Bearer {good}"}
+
+
+@pytest.mark.parametrize("is_mirror", [False, True])
+def test_token_stays_with_the_hub(hub: FakeHub, is_mirror: bool) -> None:
+    """A download is redirected to another host, directly or by way of one more address of the hub itself."""
+    storage = FakeHub(hub.repos)
+    with running(storage):
+        hub.storage = storage.url
+        if is_mirror:
+            relay = FakeHub(hub.repos, storage=storage.url)
+            with running(relay):
+                hub.storage = relay.url
+                path = resolve_target(source(hf_token="hf_" + "a" * 34))
+            assert not authorizations(relay)
+        else:
+            path = resolve_target(source(hf_token="hf_" + "a" * 34))
+    assert path.read_bytes() == hub.repos["user/model"]["T-Q4_K_M.gguf"]
+    assert storage.paths("/resolve/")
+    assert not authorizations(storage)
+    assert authorizations(hub) == {"Bearer hf_" + "a" * 34}
+
+
+def authorizations(hub: FakeHub) -> set[str]:
+    found = (head.get("authorization") or head.get("Authorization") for _, _, head in hub.requests)
+    return {value for value in found if value}
+
+
+@pytest.mark.parametrize(
+    ("location", "may"),
+    [
+        ("https://mirror.example/x", True),
+        ("http://mirror.example/x", False),
+        ("https://mirror.example:444/x", False),
+        ("https://mirror.example.org/x", False),
+        ("https://user@mirror.example/x", False),
+        ("https://huggingface.co/x", True),
+        ("http://huggingface.co/x", False),
+        ("https://huggingface.co.example/x", False),
+        ("https://cdn-lfs.example/x", False),
+    ],
+)
+def test_where_a_token_may_go(location: str, may: bool) -> None:
+    assert may_have_token("https://mirror.example/user/model/resolve/main/x", location) is may
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a b/c", "../b", "a/..", "a/b/c", "a/b.git", "a/" + "b" * 100, "a--b/c", "a/b\n", "/b", "a/", "~/b"]
+)
+def test_bad_repository_name(hub: FakeHub, name: str, workdir: Path) -> None:
+    assert not is_repository(name)
+    with pytest.raises(UsageError, match="is no name of a Hugging Face repository"):
+        resolve_target(source(hf_repo=name))
+    with pytest.raises(UsageError, match="is no name of a Hugging Face repository"):
+        convert(ConvertConfig(name, remote=True))
+    assert hub.requests == []
+
+
+def put_checkpoint(hub: FakeHub, name: str, folder: Path, case: str) -> None:
+    CASES[case].write(folder)
+    hub.repos[name] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_checkpoint_of_a_repository(hub: FakeHub, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache, endpoint and token are those of the other commands; offline the same files are found again."""
+    put_checkpoint(hub, "me/draft", workdir / "draft", "dflash-mask-embedding")
+    put_checkpoint(hub, "me/target", workdir / "target", "qwen3")
+    unwanted = {
+        "original/model.safetensors": b"x",
+        "pytorch_model.bin": b"x",
+        "model.onnx": b"x",
+        "sub/config.json": b"",
+    }
+    hub.repos["me/target"] |= unwanted
+    monkeypatch.delenv("HF_ENDPOINT")
+    monkeypatch.setenv("MODEL_ENDPOINT", hub.url + "/")
+    monkeypatch.setenv("LLAMA_CACHE", str(workdir / "cache"))
+    monkeypatch.chdir(workdir)
+    assert main(["convert", "--remote", "me/target", "-hft", "secret", "--outtype", "f32"]) == 0
+    assert Path("me-target-f32.gguf").exists()
+    assert authorizations(hub) == {"Bearer secret"}
+    fetched = {path.rpartition("/")[2] for path in hub.paths("/resolve/")}
+    assert fetched == {"config.json", "model.safetensors", "tokenizer.model", "tokenizer_config.json"}
+    snapshot = workdir / f"cache/models--me--target/snapshots/{COMMIT}"
+    assert {path.name for path in snapshot.iterdir()} == fetched
+
+    arguments = ["convert", "me/draft", "--target-model-dir", "me/target"]
+    assert main(arguments) == 0
+    made = Path("me-draft-bf16.gguf").read_bytes()
+    convert(ConvertConfig(workdir / "draft", outfile=Path("x.gguf"), target=workdir / "target", model_name="me/draft"))
+    assert GGUFFile.open("me-draft-bf16.gguf").tensors.keys() == GGUFFile.open("x.gguf").tensors.keys()
+    assert "token_embd.weight" in GGUFFile.open("x.gguf").tensors  # mask_embedding.pt was fetched, too
+    hub.requests.clear()
+    assert main([*arguments, "--offline"]) == 0
+    assert hub.requests == []
+    assert Path("me-draft-bf16.gguf").read_bytes() == made
+
+
+@pytest.mark.parametrize(
+    ("name", "offline", "message"),
+    [
+        ("me/none", False, "me/none: not in the cache"),
+        ("me/none", True, "me/none: not in the cache"),
+        ("user/model", False, "user/model: no checkpoint, the repository has no config.json"),
+    ],
+)
+def test_no_checkpoint(hub: FakeHub, name: str, offline: bool, message: str) -> None:
+    with pytest.raises(SpecliError, match=f"^{message}"):
+        convert(ConvertConfig(name, offline=offline))
 
 
 @pytest.mark.parametrize(

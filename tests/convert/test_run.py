@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specli.convert import ConvertConfig, Progress, convert, hub
+from specli.convert import ConvertConfig, Progress, convert
 from specli.convert.config import OUTTYPES
-from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES, V, write_json
 
@@ -118,40 +117,6 @@ def test_shards(tmp_path: Path, changes: dict[str, int], counts: list[int]) -> N
         f"x-{i:05d}-of-{len(counts):05d}.gguf" for i in range(1, len(counts) + 1)
     ]
     assert len(GGUFFile.open(report.paths[0]).tensors) == sum(counts)
-
-
-def test_hub_ids_go_through_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    snapshots = {
-        "me/draft": folder(tmp_path, "dflash-zlab", "0123"),
-        "me/target": folder(tmp_path, "qwen3", "4567"),
-    }
-    asked = {}
-
-    def snapshot_download(repo: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
-        asked[repo] = ("model*.safetensors" in allow_patterns, local_files_only)
-        return str(snapshots[repo])
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    monkeypatch.chdir(tmp_path)
-    report = convert(ConvertConfig("me/draft", target="me/target", offline=True))
-    assert asked == {"me/draft": (True, True), "me/target": (False, True)}
-    assert report.paths == (Path("me-draft-bf16.gguf"),)
-    assert report.metadata["general.name"] == "me/draft"
-
-
-def test_hub_without_network_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    def fail(*arguments: object, **named: object) -> str:
-        raise LocalEntryNotFoundError("long text")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ResourceError) as caught:
-        hub.fetch("me/x", weights=True, offline=True)
-    assert str(caught.value) == "me/x: not in the local cache, and --offline forbids a download"
 
 
 MEASURE = """

@@ -51,6 +51,10 @@ OPTIONS = (
         field="convert.offline", env="LLAMA_ARG_OFFLINE",
     ),
     convert(
+        ("-hft", "--hf-token"), "Hugging Face access token",
+        field="convert.hf_token", kind=text("TOKEN"), env="HF_TOKEN",
+    ),
+    convert(
         ("--split-max-tensors",), "most tensors per shard; 0 = one file",
         field="convert.split_max_tensors", kind=integer(0),
     ),
