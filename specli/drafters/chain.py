@@ -96,15 +96,25 @@ class DrafterChain:
             waiting = empty
         return found
 
-    def accept(self, slot: int, n_accepted: int) -> None:
-        """Closes a round of the slot that had a draft: `n_accepted` of its tokens were accepted."""
+    def accept(self, slot: int, n_accepted: int, n_kept: int | None = None) -> None:
+        """Closes a round of the slot that had a draft: `n_accepted` of its tokens were accepted.
+
+        Args:
+            slot: Of the sequence.
+            n_accepted: Those tokens.
+            n_kept: So many of them the request took before it ended; counted in their place.
+        """
         used = self._used.get(slot)
         if used is None:
             return
         winner, n_draft = used
         begun = time.perf_counter_ns()
         self.drafters[winner].accept(slot, n_accepted)
-        self.counters(slot)[winner].count_accept(n_accepted, n_draft, time.perf_counter_ns() - begun)
+        elapsed, stats = time.perf_counter_ns() - begun, self.counters(slot)[winner]
+        if n_kept is None or n_kept == n_accepted:
+            stats.count_accept(n_accepted, n_draft, elapsed)
+        else:  # what is behind the end was not tried
+            stats.count_accept(n_kept, n_kept, elapsed)
 
     def rewind(self, slot: int, length: int) -> None:
         """A new request keeps the first `length` tokens of the slot's sequence; its counters start at zero."""

@@ -21,7 +21,7 @@ from specli.engine.config import RequestConfig
 from specli.engine.stats import Round, Timings
 from specli.engine.stop import StopMatcher
 from specli.engine.verify import Verdict, VerifyRule
-from specli.errors import IncompatibleError
+from specli.errors import IncompatibleError, SpecliError
 from specli.models.base import Model
 from specli.sampling.sampler import Sampler
 from specli.tokenizer import StreamDecoder, Tokenizer
@@ -60,7 +60,9 @@ class TokenEvent(NamedTuple):
         id: Token id; end tokens are reported too.
         text: Text that became final with it (whole characters, stop strings held back); may be empty.
         from_draft: Name of the drafter that proposed it, or None when the target sampled it.
-        round: Number of the round it belongs to, from 0 (the prompt's own token).
+        round: Number of the round it belongs to, from 0 (the prompt's own token). The tokens of a round come together:
+            by its first event `Generation` and the statistics have counted all of them.
+        ends_round: It is the last of its round, where one can leave with every token of the request seen.
         stop: Why generation ended with this token: eos, limit, stop or context; None while it goes on.
         logprob: Filled when `RequestConfig.logprobs` is set.
     """
@@ -71,6 +73,7 @@ class TokenEvent(NamedTuple):
     round: int
     stop: str | None = None
     logprob: TokenLogprob | None = None
+    ends_round: bool = True
 
 
 class Engine:
@@ -229,27 +232,40 @@ class Generation(Iterator[TokenEvent]):
         token = self._sampler.sample(logits)
         self._sampler.accept(token)
         self.timings.prompt_ns += time.perf_counter_ns() - begun
-        yield from self._emit([token], None, 0, len(engine.history), logits[np.newaxis])
+        yield from self._take(Verdict([token]), None, 0, len(engine.history), logits[np.newaxis])
         begun_rounds = time.perf_counter_ns()
         number = 0
         while self.stop == "interrupt":
             number += 1
-            last = self.tokens[-1]
-            base = len(engine.history)
-            begun = time.perf_counter_ns()
-            draft, drafter = self._draft(last)
-            draft_ns = time.perf_counter_ns() - begun
-            verify_ns = self.timings.verify_ns
-            verdict, rows = self._verify(last, draft)
-            now = time.perf_counter_ns()
-            self.timings.count_round(len(draft.tokens), verdict.n_accepted, now - begun)
-            self.timings.predicted_ns = now - begun_rounds
-            if request.trace:
-                verify_ns = self.timings.verify_ns - verify_ns
-                self.rounds.append(
-                    Round(drafter, base, tuple(draft.tokens), tuple(verdict.tokens), draft_ns, verify_ns)
-                )
-            yield from self._emit(verdict.tokens, drafter if draft.tokens else None, number, base + 1, rows)
+            events, error = self._round(number)
+            self.timings.predicted_ns = time.perf_counter_ns() - begun_rounds
+            yield from events
+            if error is not None and self.stop == "interrupt":
+                raise error
+
+    def _round(self, number: int) -> tuple[list[TokenEvent], SpecliError | None]:
+        """Drafts, verifies and counts what the request keeps; returns it, and what plain decoding would fail with."""
+        engine, timings = self._engine, self.timings
+        last, base = self.tokens[-1], len(engine.history)
+        begun = time.perf_counter_ns()
+        draft, drafter = self._draft(last)
+        draft_ns = time.perf_counter_ns() - begun
+        verify_ns = timings.verify_ns
+        verdict, rows, batch = self._verify(last, draft)
+        events = self._take(verdict, drafter if draft.tokens else None, number, base + 1, rows)
+        n_kept = min(verdict.n_accepted, len(events))
+        settling = time.perf_counter_ns()
+        engine.extend([last, *verdict.tokens[: verdict.n_accepted]], batch)
+        if draft.tokens:
+            engine.chain.accept(SLOT, verdict.n_accepted, n_kept)
+        now = time.perf_counter_ns()
+        timings.draft_ns += now - settling
+        timings.count_round(len(draft.tokens), n_kept, now - begun)
+        if self.request.trace:
+            kept = tuple(event.id for event in events)
+            verify_ns = timings.verify_ns - verify_ns
+            self.rounds.append(Round(drafter, base, tuple(draft.tokens), kept, n_kept, draft_ns, verify_ns))
+        return events, verdict.error
 
     def _prefill(self) -> npt.NDArray[np.float32]:
         """Evaluates what the cache does not hold of the prompt; returns the last token's logits `[V]`."""
@@ -294,38 +310,33 @@ class Generation(Iterator[TokenEvent]):
         self.timings.draft_ns += time.perf_counter_ns() - begun
         return draft, drafter
 
-    def _verify(self, last: int, draft: Draft) -> tuple[Verdict, npt.NDArray[np.float32]]:
+    def _verify(self, last: int, draft: Draft) -> tuple[Verdict, npt.NDArray[np.float32], TargetBatch]:
         engine, timings = self._engine, self.timings
         tokens = [last, *draft.tokens]
         begun = time.perf_counter_ns()
         logits, batch = engine.evaluate(tokens, len(tokens))
         evaluated = time.perf_counter_ns()
         verdict = engine.rule(draft, logits, self._sampler)
-        sampled = time.perf_counter_ns()
-        engine.extend(tokens[: len(verdict.tokens)], batch)
-        if draft.tokens:
-            engine.chain.accept(SLOT, verdict.n_accepted)
         timings.verify_ns += evaluated - begun
-        timings.sample_ns += sampled - evaluated
-        timings.draft_ns += time.perf_counter_ns() - sampled
-        return verdict, logits
+        timings.sample_ns += time.perf_counter_ns() - evaluated
+        return verdict, logits, batch
 
-    def _emit(
+    def _take(
         self,
-        tokens: Sequence[int],
+        verdict: Verdict,
         drafter: str | None,
         number: int,
         position: int,
         rows: npt.NDArray[np.float32],
-    ) -> Iterator[TokenEvent]:
-        """Turns the tokens of a round into events, up to the first that ends the request.
+    ) -> list[TokenEvent]:
+        """Takes the tokens of a round into the request, up to the first that ends it.
 
-        The last token of a round is the target's own. The tokens' positions start at `position`; the context ends by
-        position, token by token, so that a draft cannot end a request earlier than plain decoding would.
+        The tokens' positions start at `position`; the context ends by position, token by token, so that a draft cannot
+        end a request earlier than plain decoding would.
         """
         request, engine = self.request, self._engine
-        n_drafted = len(tokens) - 1
-        for i, token in enumerate(tokens):
+        events: list[TokenEvent] = []
+        for i, token in enumerate(verdict.tokens):
             self.tokens.append(token)
             self.timings.predicted_n += 1
             ended = self._stops.push(self._decoder.push(token))
@@ -344,8 +355,10 @@ class Generation(Iterator[TokenEvent]):
             logprob = TokenLogprob.of(rows[i], token, request.logprobs) if request.logprobs else None
             if logprob is not None:
                 self.logprobs.append(logprob)
+            ends_round = stop is not None or i + 1 == len(verdict.tokens)
+            source = drafter if i < verdict.n_accepted else None
+            events.append(TokenEvent(token, ended, source, number, stop, logprob, ends_round))
             if stop is not None:
                 self.stop = stop
-            yield TokenEvent(token, ended, drafter if i < n_drafted else None, number, stop, logprob)
-            if stop is not None:
-                return
+                break
+        return events

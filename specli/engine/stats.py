@@ -37,12 +37,12 @@ class Timings:
         verify_ns: Target forwards of generation.
         sample_ns: Sampling and acceptance after the first token.
         draft_n: Draft tokens verified.
-        draft_n_accepted: Draft tokens that stood.
+        draft_n_accepted: Draft tokens that stood and were taken: none behind a token that ended the request.
         n_rounds_drafted: Rounds that had a draft.
         n_rounds: All rounds.
         undrafted_ns: Time of the rounds without a draft.
-        accepted_per_position: Entry i: rounds in which the first i + 1 draft tokens stood.
-        accepted_length_histogram: Entry i: rounds with a draft of which exactly i tokens stood.
+        accepted_per_position: Entry i: rounds in which the first i + 1 draft tokens were taken.
+        accepted_length_histogram: Entry i: rounds with a draft of which exactly i tokens were taken.
     """
 
     load_ns: int = 0
@@ -63,7 +63,7 @@ class Timings:
     accepted_length_histogram: list[int] = field(default_factory=list)
 
     def count_round(self, n_draft: int, n_accepted: int, ns: int) -> None:
-        """A round of `ns` ended: `n_accepted` of `n_draft` draft tokens stood; no draft, no acceptance counts."""
+        """A round of `ns` ended: `n_accepted` of `n_draft` draft tokens were taken; no draft, no acceptance counts."""
         self.n_rounds += 1
         if not n_draft:
             self.undrafted_ns += ns
@@ -235,7 +235,9 @@ class Round:
         drafter: Whose draft it was; None without one.
         position: Of the round's first token.
         draft: The draft tokens.
-        tokens: What the sequence grew by; the last is the target's own.
+        tokens: What the request took of it.
+        n_accepted: Draft tokens among them; one more token is the target's own, and is missing where a draft token
+            ended the request or the target had none.
         draft_ns: Proposing it.
         verify_ns: The target's forward.
     """
@@ -244,13 +246,9 @@ class Round:
     position: int
     draft: tuple[int, ...]
     tokens: tuple[int, ...]
+    n_accepted: int
     draft_ns: int
     verify_ns: int
-
-    @property
-    def n_accepted(self) -> int:
-        """Draft tokens that stood."""
-        return len(self.tokens) - 1
 
     def record(self) -> dict[str, Any]:
         """One entry of `rounds` in the JSON record."""
@@ -260,7 +258,7 @@ class Round:
             "n_draft": len(self.draft),
             "n_accepted": self.n_accepted,
             "draft": list(self.draft),
-            "target_token": self.tokens[-1],
+            "target_token": self.tokens[-1] if len(self.tokens) > self.n_accepted else None,
             "draft_ms": self.draft_ns / 1e6,
             "verify_ms": self.verify_ns / 1e6,
         }

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import partial, wraps
+from typing import NamedTuple, ParamSpec
 
 import numpy as np
 
 from specli.drafters.base import Draft
 from specli.drafters.config import SynthConfig
-from specli.errors import UsageError
+from specli.errors import SpecliError, UsageError
 from specli.sampling.candidates import Floats, Ids, total
 from specli.sampling.sampler import Sampler
+
+Parameters = ParamSpec("Parameters")
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +36,39 @@ class Verdict(NamedTuple):
 
     Attributes:
         tokens: What the sequence grows by: draft tokens that stand, then one token of the target.
+        error: Why the target has no token there, as plain decoding would meet it at the same place; then the draft
+            tokens that stand come alone.
     """
 
     tokens: list[int]
+    error: SpecliError | None = None
 
     @property
     def n_accepted(self) -> int:
         """Draft tokens that stand."""
-        return len(self.tokens) - 1
+        return len(self.tokens) - (self.error is None)
 
 
 VerifyRule = Callable[[Draft, Floats, Sampler], Verdict]
 """(draft of k tokens, logits `[k + 1, V]` float32, the target's sampler) → verdict."""
+
+
+def _up_to_an_error(rule: Callable[Parameters, Iterator[int]]) -> Callable[Parameters, Verdict]:
+    """Makes a rule of a generator of tokens; an error keeps the tokens before it, and is raised if there are none."""
+
+    @wraps(rule)
+    def judged(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Verdict:
+        tokens: list[int] = []
+        try:
+            for token in rule(*args, **kwargs):
+                tokens.append(token)
+        except SpecliError as error:
+            if not tokens:
+                raise
+            return Verdict(tokens, error)
+        return Verdict(tokens)
+
+    return judged
 
 
 def lossless_rule(end_ids: frozenset[int]) -> VerifyRule:
@@ -63,31 +86,30 @@ def lossless_rule(end_ids: frozenset[int]) -> VerifyRule:
     return rule
 
 
-def sample_and_match(draft: Draft, logits: Floats, sampler: Sampler, end_ids: frozenset[int]) -> Verdict:
+@_up_to_an_error
+def sample_and_match(draft: Draft, logits: Floats, sampler: Sampler, end_ids: frozenset[int]) -> Iterator[int]:
     """A draft token stands if the target samples the same token there.
 
     The tokens are those of plain decoding with the same seed, whatever was drafted. An end token that matches before
     the end of the draft closes the round as the target's own token; what was drafted behind it does not count.
     """
-    tokens: list[int] = []
     n_draft = len(draft.tokens)
     for i, drafted in enumerate(draft.tokens):
         token = _sample(logits[i], sampler)
-        tokens.append(token)
+        yield token
         if token != drafted or (token in end_ids and i + 1 < n_draft):
-            return Verdict(tokens)
-    tokens.append(_sample(logits[n_draft], sampler))
-    return Verdict(tokens)
+            return
+    yield _sample(logits[n_draft], sampler)
 
 
-def rejection(draft: Draft, logits: Floats, sampler: Sampler) -> Verdict:
+@_up_to_an_error
+def rejection(draft: Draft, logits: Floats, sampler: Sampler) -> Iterator[int]:
     """A draft token x stands with probability min(1, p(x)/q(x)); else a token is drawn from norm(max(0, p - q)).
 
     p is the target's distribution after its whole chain, q = `draft.probabilities` what the drafter drew from. The
     tokens follow p exactly (Leviathan et al. 2023, §2.3), and more of them stand than with sample-and-match.
     """
     assert draft.probabilities is not None
-    tokens: list[int] = []
     for row, drafted, (draft_ids, draft_p) in zip(logits, draft.tokens, draft.probabilities, strict=False):
         own = sampler.sample(row)
         ids, p = sampler.distribution()
@@ -97,11 +119,10 @@ def rejection(draft: Draft, logits: Floats, sampler: Sampler) -> Verdict:
         stands = q_x > 0 and (p_x >= q_x or sampler.rejections.single() < p_x / q_x)
         token = drafted if stands else _draw_residual(ids, p - q[ids], sampler, own)
         sampler.accept(token)
-        tokens.append(token)
+        yield token
         if not stands:
-            return Verdict(tokens)
-    tokens.append(_sample(logits[len(draft.tokens)], sampler))
-    return Verdict(tokens)
+            return
+    yield _sample(logits[len(draft.tokens)], sampler)
 
 
 def _draw_residual(ids: Ids, residual: Floats, sampler: Sampler, own: int) -> int:
@@ -236,23 +257,22 @@ def synthetic_rule(rates: SyntheticRates, end_ids: frozenset[int]) -> VerifyRule
     return partial(synthetic, rates=rates.conditional, end_ids=end_ids)
 
 
+@_up_to_an_error
 def synthetic(
     draft: Draft, logits: Floats, sampler: Sampler, rates: Sequence[float], end_ids: frozenset[int]
-) -> Verdict:
+) -> Iterator[int]:
     """Draft token i stands with the conditional chance `rates[i]`, whatever the target says; end tokens never do.
 
     The target samples all the same, so the work per round is that of real decoding. Tokens that stand were not
     generated by the target: penalties see them, the grammar does not.
     """
     assert len(draft.tokens) <= len(rates)
-    tokens: list[int] = []
     for row, drafted, rate in zip(logits, draft.tokens, rates, strict=False):
         own = sampler.sample(row)
         if sampler.synthetic.double() >= rate or drafted in end_ids:
             sampler.accept(own)
-            tokens.append(own)
-            return Verdict(tokens)
+            yield own
+            return
         sampler.accept(drafted, generated=False)
-        tokens.append(drafted)
-    tokens.append(_sample(logits[len(draft.tokens)], sampler))
-    return Verdict(tokens)
+        yield drafted
+    yield _sample(logits[len(draft.tokens)], sampler)

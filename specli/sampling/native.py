@@ -12,7 +12,7 @@ import numpy as np
 
 from specli.errors import ResourceError, SpecliError
 from specli.kernels.cpu.library import LINK_CODES, MOST_CANDIDATES, ChainStruct, LinkStruct, native_library
-from specli.sampling.candidates import NOT_NUMBERS, Candidates
+from specli.sampling.candidates import NOT_NUMBERS, Candidates, check_largest
 from specli.sampling.links import Distribution, Link, Picker
 
 
@@ -66,7 +66,7 @@ class NativeTail:
             The place of the token drawn.
 
         Raises:
-            SpecliError: A logit is not a number.
+            SpecliError: A logit is not a number, or all are -inf.
         """
         chain, changes = self._chain, leading[0].changes(candidates.logits) if len(leading) == 1 else None
         if changes is not None and len(changes[0]) <= self._room:
@@ -80,6 +80,7 @@ class NativeTail:
         place: int = self._sample(self._argument, row.__array_interface__["data"][0], len(row), random)
         if place < 0:
             raise SpecliError(NOT_NUMBERS)
+        check_largest(self._logits[0])
         n = chain.n
         candidates.replace(self._places[:n], self._logits[:n].copy(), self._probabilities[:n].copy())
         return place

@@ -6,8 +6,11 @@ token does not fit, the row is sampled once more with everything banned that the
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from specli.errors import SpecliError
 from specli.rng import REJECTION_SALT, MersenneTwister, resolve_seed
 from specli.sampling.candidates import Candidates, Floats, Ids, descending, largest, total
 from specli.sampling.chain import ChainContext, build_chain, check_sampling
@@ -44,6 +47,7 @@ class Sampler:
         self.synthetic = MersenneTwister(self.seed)
         self._links, self._picker = build_chain(ChainContext(config, tokenizer, n_vocab, self.seed))
         self._grammar = Grammar.from_config(config, tokenizer, n_vocab)
+        self._end_ids = tokenizer.eog_ids
         self._candidates: Candidates | None = None  # of the last sample; None where only its largest logit counted
         self._largest = -1
         self._find_listeners()
@@ -71,12 +75,27 @@ class Sampler:
             logits: `[V]` float32, not changed.
 
         Raises:
-            SpecliError: A logit is not a number, or the grammar allows no token.
+            SpecliError: A logit is not a number, or no token may follow.
         """
         token = self._pick(logits)
         if self._grammar is None or self._grammar.allows(token):
             return token
+        if self.config.ignore_eos or self.config.logit_bias:
+            self._check_choice(self._grammar)
         return self._pick(self._grammar.masked(logits))
+
+    def _check_choice(self, grammar: Grammar) -> None:
+        """Says what is wrong where the settings ban all that the grammar allows."""
+        left = grammar.allowed().copy()
+        if not left.any():
+            return
+        if self.config.ignore_eos:
+            left[list(self._end_ids)] = False
+            if not left.any():
+                raise SpecliError("the grammar allows only the end token, which --ignore-eos bans")
+        left[[token for token, bias in self.config.logit_bias if bias == -math.inf]] = False
+        if not left.any():
+            raise SpecliError("the grammar allows only tokens that --logit-bias bans")
 
     def _pick(self, logits: Floats) -> int:
         if self._takes_largest:
@@ -149,6 +168,7 @@ class Sampler:
         assert isinstance(picker, Picker)
         twin._picker = picker
         twin._grammar = self._grammar and self._grammar.copy()
+        twin._end_ids = self._end_ids
         twin._candidates, twin._largest = self._candidates, self._largest
         twin._find_listeners()
         twin._leading, twin._tail = twin._links[: len(self._leading)], self._tail

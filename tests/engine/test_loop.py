@@ -11,7 +11,7 @@ from specli.drafters.chain import DrafterChain
 from specli.engine.config import RequestConfig, SamplingConfig
 from specli.engine.loop import Engine, TokenLogprob
 from specli.engine.verify import lossless_rule
-from specli.errors import IncompatibleError
+from specli.errors import IncompatibleError, SpecliError
 from tests.support.scripted import LetterTokenizer, ScriptedDrafter, ScriptedTarget, count_up
 
 GREEDY = SamplingConfig(temperature=0.0, seed=1)
@@ -139,6 +139,80 @@ def test_stop_string_cuts_text_and_tokens_alike(rule: Any) -> None:
     assert list(generation)[-1].stop == "stop"
     assert generation.text == "bc"
     assert generation.tokens == [1, 2, 3, 4]
+
+
+def test_what_lies_behind_a_stop_string_inside_a_draft_is_not_counted() -> None:
+    """Rounds: 1 | draft 2 3 4 5, of which 4 ends the request; all four and one more would have stood."""
+    drafter = ScriptedDrafter(right)
+    engine = make([drafter])
+    generation = engine.generate([0], request(30, stop=("de",), trace=True))
+    events = list(generation)
+    assert [event.from_draft for event in events] == [None, "scripted", "scripted", "scripted"]
+    assert [event.ends_round for event in events] == [True, False, False, True]
+    timings, (stats,) = generation.timings, engine.chain.stats
+    assert (timings.predicted_n, timings.draft_n, timings.draft_n_accepted) == (4, 4, 3)
+    assert (timings.coverage, timings.acceptance, timings.mean_acc_len) == (0.75, 0.75, 4.0)
+    assert timings.accepted_per_position == stats.acc_per_pos == [1, 1, 1]
+    assert timings.accepted_length_histogram == stats.acc_len_histogram == [0, 0, 0, 1]
+    assert (stats.gen_tokens, stats.acc_tokens, stats.conditional_per_pos) == (4, 3, [1.0, 1.0, 1.0])
+    (only,) = generation.rounds
+    assert (only.draft, only.tokens, only.n_accepted) == ((2, 3, 4, 5), (2, 3, 4), 3)
+    assert only.record()["target_token"] is None
+    assert drafter.verdicts == [4]  # drafters learn from what stood, as in llama.cpp
+    assert drafter.seen == engine.history == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("draft", [right, half_right, wrong, nothing])
+@pytest.mark.parametrize("ends_with", range(2, 12))
+@pytest.mark.parametrize("how", ["stop", "eos"])
+def test_counts_are_those_of_the_tokens_that_came_out(draft: Any, ends_with: int, how: str) -> None:
+    target = ScriptedTarget(lambda tokens: 49 if how == "eos" and tokens[-1] == ends_with else count_up(tokens))
+    generation = make([ScriptedDrafter(draft)], target=target).generate(
+        [0], request(30, stop=(chr(97 + ends_with),) if how == "stop" else (), trace=True)
+    )
+    events = list(generation)
+    assert generation.stop == how
+    timings = generation.timings
+    assert generation.tokens == [event.id for event in events] == [*range(1, ends_with + 1), *[49] * (how == "eos")]
+    assert timings.predicted_n == len(events)
+    assert timings.draft_n_accepted == sum(event.from_draft is not None for event in events)
+    assert timings.draft_n_accepted == sum(r.n_accepted for r in generation.rounds)
+    assert sum(len(r.tokens) for r in generation.rounds) == len(events) - 1
+    assert timings.n_rounds == len(generation.rounds) == events[-1].round
+
+
+def test_a_consumer_that_leaves_within_a_round_finds_the_whole_round_counted() -> None:
+    engine = make([ScriptedDrafter(right)])
+    generation = engine.generate([0], request(20))
+    assert next(generation).ends_round
+    assert not next(generation).ends_round
+    generation.close()
+    assert (generation.tokens, generation.text) == ([1, 2, 3, 4, 5, 6], "bcdefg")
+    assert (generation.timings.predicted_n, generation.timings.draft_n_accepted) == (6, 4)
+
+
+@pytest.mark.parametrize("draft", [right, half_right, wrong, nothing])
+@pytest.mark.parametrize("last", range(1, 9))
+def test_an_error_inside_a_draft_comes_behind_the_text_of_plain_decoding(draft: Any, last: int) -> None:
+    """The target has no number to give behind the token `last`."""
+
+    class Failing(ScriptedTarget):
+        def forward(self, tokens: Any, positions: Any, slots: Any, outputs: Any) -> Any:
+            out = super().forward(tokens, positions, slots, outputs)
+            for row, place in enumerate(outputs.tolist()):
+                if tokens[place] == last:
+                    out.logits[row] = np.nan
+            return out
+
+    engine = make([ScriptedDrafter(draft)], target=Failing(count_up))
+    generation = engine.generate([0], request())
+    found: list[int] = []
+    with pytest.raises(SpecliError, match=r"^the model's logits are not numbers$"):
+        found.extend(event.id for event in generation)
+    assert found == generation.tokens == list(range(1, last + 1))
+    assert generation.stop == "interrupt"
+    assert engine.history[: last + 1] == list(range(last + 1))[: len(engine.history)]
+    assert [event.id for event in engine.generate([30, 31], request(3))] == [32, 33, 34]
 
 
 def test_second_request_reuses_the_common_prefix() -> None:

@@ -105,7 +105,7 @@ def record(statistics: Statistics) -> dict[str, object]:
 
 
 def test_record_has_the_fields_of_the_schema() -> None:
-    trace = [Round("ngram-mod", 9, (1, 2, 3), (1, 5), 1_000_000, 2_000_000)]
+    trace = [Round("ngram-mod", 9, (1, 2, 3), (1, 5), 1, 1_000_000, 2_000_000)]
     found = json.loads(dump_record(record(Statistics(three_rounds(), [drafter()], trace))))
     assert found["schema"] == "specli.run/1"
     assert {"specli", "target", "drafters", "settings", "prompt", "tokens", "text", "logprobs", "stop"} <= set(found)

@@ -20,13 +20,14 @@ from specli.engine.verify import (
     synthetic,
     synthetic_rule,
 )
-from specli.errors import UsageError
+from specli.errors import SpecliError, UsageError
 from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
 from tests.support.vocabulary import ByteVocabulary
 
 PLAIN: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 NO_END: frozenset[int] = frozenset()
+END = 256  # of a `ByteVocabulary`
 
 
 def make(n_vocab: int, seed: int = 1, **settings: Any) -> Sampler:
@@ -292,6 +293,33 @@ def test_rates_of_zero_give_the_tokens_of_plain_decoding() -> None:
         plain.accept(expected[-1])
         found += synthetic(Draft([1, 2]), np.stack([row] * 3), forced, (0.0, 0.0), NO_END).tokens
     assert found == expected
+
+
+def row_of(*letters: str) -> np.ndarray:
+    """Rows of 300 logits, each with one letter far ahead."""
+    rows = np.zeros((len(letters), 300), np.float32)
+    rows[np.arange(len(letters)), [ord(letter) for letter in letters]] = 60
+    return rows
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("settings", [{"ignore_eos": True}, {"logit_bias": ((END, -math.inf),)}])
+def test_an_error_of_the_grammar_keeps_the_tokens_before_it(temperature: float, settings: dict[str, Any]) -> None:
+    what = "the end token, which --ignore-eos" if "ignore_eos" in settings else "tokens that --logit-bias"
+    message = f"the grammar allows only {what} bans"
+    draft, rows = Draft([97, 98, 99]), row_of("a", "b", "c", "d")
+    q = np.array([1], np.float32)
+    sampled = Draft(draft.tokens, [(np.array([token], np.int32), q) for token in draft.tokens])
+    for rule in (
+        lambda sampler: sample_and_match(draft, rows, sampler, NO_END),
+        lambda sampler: rejection(sampled, rows, sampler),
+    ):
+        sampler = make(300, temperature=temperature, grammar='root ::= "ab"', **settings)
+        verdict = rule(sampler)
+        assert (verdict.tokens, verdict.n_accepted) == ([97, 98], 2)
+        assert str(verdict.error) == message
+        with pytest.raises(SpecliError, match=f"^{message}$"):
+            rule(sampler)  # no token stands before the error
 
 
 def test_synthetic_tokens_are_not_shown_to_the_grammar() -> None:

@@ -251,6 +251,18 @@ def test_logits_that_are_not_numbers_are_an_error(temperature: float) -> None:
         make(temperature=temperature).sample(np.full(N_VOCAB, np.nan, np.float32))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0}, {"temperature": 0, "top_p": 0.5}, {}, OFF, {"typical_p": 0.5}, {"min_p": 0.1, "top_k": 0}]
+    + [{"mirostat": version} for version in (1, 2)]
+    + [{"samplers": ("top_k", "adaptive_p"), "adaptive_target": 0.5}],
+)
+def test_a_row_of_which_every_token_is_banned(settings: dict[str, Any]) -> None:
+    banned = tuple((token, -math.inf) for token in range(N_VOCAB))
+    with pytest.raises(SpecliError, match=r"^every token is banned$"):
+        make(logit_bias=banned, **settings).sample(rows(1)[0])
+
+
 @pytest.mark.filterwarnings("error")
 def test_extreme_penalties_are_no_warnings() -> None:
     """1e-38 makes a positive logit infinite, which is the largest."""

@@ -111,7 +111,7 @@ def _stream(conversation: Conversation, events: Iterator[TokenEvent], console: C
                 if conversation.starts_thinking():
                     view.begin_thought()
             view.show(event)
-            if interrupt.is_set:
+            if interrupt.is_set and event.ends_round:
                 break
         conversation.close_answer(events)
     view.finish()

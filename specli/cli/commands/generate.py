@@ -148,7 +148,7 @@ def _generate(
         for event in events:
             if is_streamed and event.text:
                 console.write(event.text)
-            if interrupt.is_set:
+            if interrupt.is_set and event.ends_round:
                 break
     finally:
         events.close()
