@@ -1,4 +1,4 @@
-"""MT19937 streams equal to C++ `std::mt19937(seed)`: a seed means what it means in llama.cpp (speculation.md §6.4).
+"""MT19937 streams equal to C++ `std::mt19937(seed)`: a seed means the same as in llama.cpp (docs/speculation.md §6.4).
 
 A stream is a position in the word sequence of its seed. The words are made in blocks by NumPy's legacy generator, which
 seeds exactly like `std::mt19937`, and are shared by all copies: copying or rewinding a stream costs nothing.

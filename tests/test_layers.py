@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "specli"
 
-# Package → packages it may import (design.md §3, style.md §2.1). Top-level modules are open to all.
+# Package → packages it may import (docs/architecture.md §2). Top-level modules are open to all.
 ALLOWED = {
     "cli": {"demo", "study", "engine", "sampling", "convert", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "study": {"engine", "sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},

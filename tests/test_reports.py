@@ -1,4 +1,4 @@
-"""Faults that users of other engines reported, tried on the program; each test names its entry of reports.md.
+"""Faults that users of other engines reported, tried on the program; each test names its entry of docs/faults.md.
 
 Entries with a closer place have their tests there: parts of C in `convert`, D in `drafters`, R in `gguf`, T in
 `tokenizer/test_template.py`, G in `engine/test_lossless.py`, P1 in `engine/test_placement.py`.

@@ -1,4 +1,4 @@
-"""From `-m`, `-hf`, `-md`, `-hfd` to files on disk (cli.md §8 for repositories, `specli.demo` for `demo`)."""
+"""From `-m`, `-hf`, `-md`, `-hfd` to files on disk."""
 
 from __future__ import annotations
 

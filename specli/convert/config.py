@@ -34,7 +34,7 @@ class ConvertConfig:
         model_name: Overrides `general.name`.
         metadata: JSON file with full key names that override authorship keys.
         target_layers: Boundaries to tap (0 = embeddings, i = input of layer i), overriding the checkpoint's list.
-        rope_theta: Overrides the drafter's rope base where trainers disagree (checkpoints.md §8 row 4).
+        rope_theta: Overrides the drafter's rope base where trainers disagree (docs/checkpoints.md §7).
         norm_before_residual: Overrides the EAGLE-3 switch where a checkpoint lacks it.
         sample_from_anchor: Overrides the DSpark slot-0 rule.
         split_max_tensors: Most tensors per shard, 0 = no limit.

@@ -1,4 +1,4 @@
-"""Quantised checkpoints turned back into floats while they are read (convert.md §2.3).
+"""Quantised checkpoints turned back into floats while they are read (docs/checkpoints.md §8).
 
 fp8 with block scales, and compressed-tensors in its float, int and packed forms. MXFP4 stays as it is (gpt_oss.py).
 """

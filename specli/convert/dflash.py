@@ -1,4 +1,4 @@
-"""DFlash drafters: z-lab and SpecForge, speculators, DFlash2 (llama.cpp conversion/qwen.py; convert.md §7.2).
+"""DFlash drafters: z-lab and SpecForge, speculators, DFlash2 (llama.cpp conversion/qwen.py).
 
 The speculators format is beyond upstream's converter: its nested layer config and boundary lists are read here.
 """

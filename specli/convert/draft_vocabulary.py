@@ -1,4 +1,4 @@
-"""The table from draft ids to target ids: offsets in checkpoints, absolute ids in GGUF files (checkpoints.md §0.4)."""
+"""The table from draft ids to target ids: offsets in checkpoints, absolute in GGUF files (docs/checkpoints.md §2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DSpark drafters: a DFlash body, a Markov head, an optional confidence head (convert.md §7.3, checkpoints.md §5)."""
+"""DSpark drafters: a DFlash body, a Markov head, an optional confidence head (docs/checkpoints.md §5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def rename(name: str) -> str:
 
 
 def samples_from_anchor(job: Job) -> bool:
-    """Whether slot 0 predicts: block size minus proposals, else the key, else the layout says (checkpoints.md §5.3)."""
+    """Whether the anchor's position predicts: block size minus proposals, else the key, else the layout says.
+
+    Source: docs/checkpoints.md §5.
+    """
     if job.request.sample_from_anchor is not None:
         job.notes.append(f"slot 0 {_does(job.request.sample_from_anchor)} (--sample-from-anchor)")
         return job.request.sample_from_anchor

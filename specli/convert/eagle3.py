@@ -1,4 +1,4 @@
-"""EAGLE-3 drafters in all published layouts (llama.cpp conversion/llama.py; convert.md §7.1, checkpoints.md §§2–3).
+"""EAGLE-3 drafters in all published layouts (llama.cpp conversion/llama.py).
 
 SpecForge, SafeAI, AngelSlim, NVIDIA: flat names with `midlayer.`; vLLM puts `model.` in front; speculators: `layers.0.`
 and the layer's config nested in `transformer_layer_config`. All become one layout before anything else is looked at.

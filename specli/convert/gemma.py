@@ -1,4 +1,4 @@
-"""Gemma 3 targets (llama.cpp conversion/gemma.py; convert.md §6.5)."""
+"""Gemma 3 targets (llama.cpp conversion/gemma.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemma 4 targets and their assistant drafters (llama.cpp conversion/gemma.py; convert.md §§6.6, 7.6)."""
+"""Gemma 4 targets and their assistant drafters (llama.cpp conversion/gemma.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DSpark drafters with a Gemma 4 body (llama.cpp conversion/gemma.py; convert.md §7.4)."""
+"""DSpark drafters with a Gemma 4 body (llama.cpp conversion/gemma.py)."""
 
 from __future__ import annotations
 

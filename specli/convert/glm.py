@@ -1,4 +1,4 @@
-"""GLM-4.5 targets with their MTP block (llama.cpp conversion/glm.py; convert.md §6.8)."""
+"""GLM-4.5 targets with their MTP block (llama.cpp conversion/glm.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpt-oss targets, MXFP4 experts repacked as they are (llama.cpp conversion/gpt_oss.py; convert.md §6.7)."""
+"""gpt-oss targets, MXFP4 experts repacked as they are (llama.cpp conversion/gpt_oss.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata keys: an ordered collection, and the ones every text model shares (convert.md §§5.1–5.2).
+"""Metadata keys: an ordered collection, and the ones every text model shares.
 
 Source: llama.cpp conversion/base.py, `TextModel.set_gguf_parameters`.
 """

@@ -1,4 +1,4 @@
-"""The layouts that can be converted, told apart by config keys and tensor names (checkpoints.md §1), one row each."""
+"""The layouts that can be converted, one row each, told apart by keys and tensor names (docs/checkpoints.md §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Llama family targets: Llama, Mistral, SmolLM2, Mixtral (llama.cpp conversion/llama.py; convert.md §6.1)."""
+"""Llama family targets: Llama, Mistral, SmolLM2, Mixtral (llama.cpp conversion/llama.py)."""
 
 from __future__ import annotations
 

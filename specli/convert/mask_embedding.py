@@ -1,4 +1,4 @@
-"""`mask_embedding.pt`: a block drafter's own embedding of the mask token (convert.md §7.2).
+"""`mask_embedding.pt`: a block drafter's own embedding of the mask token.
 
 llama.cpp `DFlashModel.generate_extra_tensors`, conversion/qwen.py.
 

@@ -1,4 +1,4 @@
-"""Choosing between trunk and MTP blocks: `--mtp`, `--no-mtp`, or both in one file (convert.md §7.7)."""
+"""Choosing between trunk and MTP blocks: `--mtp`, `--no-mtp`, or both in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quant type each tensor gets (llama.cpp conversion/base.py, `prepare_tensors`; convert.md §4)."""
+"""Which quant type each tensor gets (llama.cpp conversion/base.py, `prepare_tensors`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a drafter file fits a target file, from headers alone (`--check`; draft-models.md §§1–5)."""
+"""Whether a drafter file fits a target file, from headers alone (`--check`; docs/draft-networks.md §§1-5)."""
 
 from __future__ import annotations
 

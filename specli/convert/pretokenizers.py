@@ -1,4 +1,4 @@
-"""How a BPE pre-tokenizer is recognised: the ids of one fixed text are hashed and looked up (convert.md appendix).
+"""How a BPE pre-tokenizer is recognised: the ids of one fixed text are hashed and looked up.
 
 The hash names a vocabulary as much as a pre-tokenizer, so a newly trained vocabulary is never in the table. For those
 we go on where upstream gives up: the splitting rules in tokenizer.json are compared with rules known by name.

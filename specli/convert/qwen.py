@@ -1,4 +1,4 @@
-"""Qwen2 and Qwen3 targets, dense and mixture of experts (llama.cpp conversion/qwen.py; convert.md §§6.2–6.4)."""
+"""Qwen2 and Qwen3 targets, dense and mixture of experts (llama.cpp conversion/qwen.py)."""
 
 from __future__ import annotations
 

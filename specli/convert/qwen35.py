@@ -1,4 +1,4 @@
-"""Qwen3.5 targets, dense and mixture of experts, with MTP blocks (llama.cpp conversion/qwen.py; convert.md §7.7)."""
+"""Qwen3.5 targets, dense and mixture of experts, with MTP blocks (llama.cpp conversion/qwen.py)."""
 
 from __future__ import annotations
 

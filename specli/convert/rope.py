@@ -1,4 +1,4 @@
-"""A drafter's rope base: from its own config, overridden, or a default that is said (checkpoints.md §8)."""
+"""A drafter's rope base: from its own config, overridden, or a default that is said (docs/checkpoints.md §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Special token ids, add-bos flags and chat templates of a tokenizer directory (convert.md §5.6).
+"""Special token ids, add-bos flags and chat templates of a tokenizer directory.
 
 Source of the rules: llama.cpp gguf-py/gguf/vocab.py, `SpecialVocab`.
 """

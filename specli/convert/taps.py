@@ -1,4 +1,4 @@
-"""Which target layers a drafter reads: units, defaults, checks (checkpoints.md §0.1–0.2).
+"""Which target layers a drafter reads: units, defaults, checks (docs/checkpoints.md §§1.1-1.2).
 
 Everything here and in GGUF files counts boundaries: boundary b is the residual stream after b layers, the input of
 layer b. Lists of "layer outputs" become boundaries by adding one.

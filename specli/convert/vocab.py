@@ -1,4 +1,4 @@
-"""Token lists of the three tokenizer kinds, and which kind each target architecture uses (convert.md §§5.3–5.5).
+"""Token lists of the three tokenizer kinds, and which kind each target architecture uses.
 
 Source of the rules: llama.cpp conversion/base.py (`get_vocab_base`, `_create_vocab_sentencepiece`) and
 gguf-py/gguf/vocab.py (`LlamaHfVocab`). Text is tokenised with the `tokenizers` library straight from tokenizer.json,

@@ -1,4 +1,4 @@
-"""Quant blocks to float32, vectorised over blocks (target-models.md §§6.2–6.3).
+"""Quant blocks to float32, vectorised over blocks (docs/quant-types.md §§2-3).
 
 Each decoder reads `[n, block_bytes]` uint8 and fills `[n, block_size]` float32, both contiguous. The results
 equal upstream's `dequantize_row_*` (ggml/src/ggml-quants.c) and `gguf.quants.dequantize` bit for bit.

@@ -1,4 +1,4 @@
-"""Float32 to Q4_K, Q5_K and Q6_K blocks, vectorised over sub-blocks (target-models.md §6.3).
+"""Float32 to Q4_K, Q5_K and Q6_K blocks, vectorised over sub-blocks (docs/quant-types.md §3).
 
 The formats leave the choice of scales to the writer. As upstream without an importance matrix
 (`quantize_row_q*_K_ref`, ggml/src/ggml-quants.c), each sub-block tries a few step sizes around its range, fits scale

@@ -1,4 +1,4 @@
-"""Opening GGUF files: header, metadata and tensor table are checked, tensor data stays mapped (target-models.md §1.2).
+"""Opening GGUF files: header, metadata and tensor table are checked, tensor data stays mapped (docs/targets.md §1.1).
 
 Every count, length and offset is compared with the file's size before anything is allocated or skipped, so a broken
 file costs no more than reading its header. Layout rules are those of upstream's gguf_init_from_file

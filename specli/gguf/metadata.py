@@ -1,4 +1,4 @@
-"""Typed, strict access to a GGUF file's key-value pairs (target-models.md §§1.2–1.3)."""
+"""Typed, strict access to a GGUF file's key-value pairs (docs/targets.md §§1.1-1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ggml quant types: ids, block sizes and names (target-models.md §6.1)."""
+"""The ggml quant types: ids, block sizes and names (docs/quant-types.md §1)."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Extent(enum.IntEnum):
 
 
 class Activation(enum.IntEnum):
-    """How a gated feed-forward joins gate g and up u (target-models.md §2.5)."""
+    """How a gated feed-forward joins gate g and up u (docs/targets.md §2.5)."""
 
     SILU = 0  # g·σ(g) ⊙ u
     GELU = 1  # tanh form of GELU(g) ⊙ u
@@ -64,7 +64,7 @@ class Activation(enum.IntEnum):
 
 
 class Gating(enum.IntEnum):
-    """How router logits become probabilities (target-models.md §2.6); numbers as in `expert_gating_func`."""
+    """How router logits become probabilities (docs/targets.md §2.6); numbers as in `expert_gating_func`."""
 
     SOFTMAX = 1  # over all experts
     SIGMOID = 2
@@ -261,7 +261,7 @@ class RecurrentLayer:
 
 @dataclass(frozen=True, eq=False)
 class RoutingSpec:
-    """How experts are chosen and weighted (target-models.md §2.6).
+    """How experts are chosen and weighted (docs/targets.md §2.6).
 
     Attributes:
         gating: Logits to probabilities.
@@ -362,7 +362,7 @@ class Ops(ABC):
 
     @abstractmethod
     def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
-        """Writes the rows' keys and values to cell (slot, position), quantised to the layer's types (§6.4)."""
+        """Writes the rows' keys and values to cell (slot, position) in the layer's types (docs/quant-types.md §4)."""
 
     @abstractmethod
     def attention(
@@ -495,7 +495,7 @@ class Ops(ABC):
         positions: Buffer,
         slots: Buffer,
     ) -> None:
-        """The gated delta rule, row after row of a slot (target-models.md §3.8).
+        """The gated delta rule, row after row of a slot (docs/targets.md §3.8).
 
         Per value head, with state M `(S, S)`: `M ← decay·M; d = beta·(v - Mᵀk); M ← M + k dᵀ; out = Mᵀq`. `v` and `out`
         are `[·, n_heads·S]`, `beta` and `decay` `[·, n_heads]`; `q` and `k` have n_key_heads of S, value head j using

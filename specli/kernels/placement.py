@@ -1,4 +1,4 @@
-"""Which device holds which weights: rules by tensor name (cli.md §3.4, llama.cpp's tensor overrides).
+"""Which device holds which weights: rules by tensor name (llama.cpp's tensor overrides, `common/arg.cpp`).
 
 The first rule whose pattern is found in a tensor's name decides; what no rule matches lies on the model's device. Rules
 place matrices and stacks of matrices: a product is computed where its matrix lies, and the rows travel. Norms, biases

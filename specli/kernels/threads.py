@@ -1,4 +1,4 @@
-"""How many threads a model gets and where they run (cli.md §2.3, §3.4, §7)."""
+"""How many threads a model gets and where they run (llama.cpp `common/common.cpp`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network's shape is: GGUF metadata read once into frozen records (target-models.md §§1.3-1.4, 2.3-2.4).
+"""What a network's shape is: GGUF metadata read once into frozen records (docs/targets.md §§1.2, 1.3, 2.3, 2.4).
 
 `ModelConfig.from_gguf` reads the keys all architectures share, with the defaults of llama.cpp
 `llama_model::load_hparams`. A family refines the record with its own keys (`dataclasses.replace`), so that layers
@@ -21,7 +21,7 @@ ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary angles of a layer (target-models.md §2.3).
+    """Rotary angles of a layer (docs/targets.md §2.3).
 
     Attributes:
         n_rot: Leading elements of a head that are rotated.
@@ -46,7 +46,7 @@ class RopeConfig:
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """A layer's mixture of experts (target-models.md §2.6).
+    """A layer's mixture of experts (docs/targets.md §2.6).
 
     Attributes:
         n_experts: Experts to choose from.
@@ -73,7 +73,7 @@ class ExpertConfig:
 
 @dataclass(frozen=True)
 class DeltaConfig:
-    """A gated delta net in place of attention (target-models.md §3.8).
+    """A gated delta net in place of attention (docs/targets.md §3.8).
 
     Attributes:
         n_taps: Length of the convolution, tokens.
@@ -267,7 +267,7 @@ class Keys:
         return key in self._metadata and self._metadata.kind(key).startswith("[")
 
     def sliding(self, n_blocks: int, n_layers: int, default: int) -> tuple[bool, ...]:
-        """Which blocks have a sliding window (target-models.md §2.4).
+        """Which blocks have a sliding window (docs/targets.md §2.4).
 
         `attention.sliding_window_pattern` is an array used as it is, or a period n (`default` when absent) whose last
         layer sees everything; n = 0: all slide. Blocks after the trunk never do. Example: n = 3 gives yes, yes, no, ….

@@ -1,4 +1,4 @@
-"""The gated delta net: a linear layer with memory in place of attention (target-models.md §3.8).
+"""The gated delta net: a linear layer with memory in place of attention (docs/targets.md §3.8).
 
 Gated Delta Networks (Yang, Kautz, Hatamizadeh 2024); llama.cpp `src/models/delta-net-base.cpp`. Token by token:
 the chunked form rounds differently for every chunk length, the plain recurrence does not depend on the batch.

@@ -1,4 +1,4 @@
-"""Mixtures of experts: router, chosen experts, shared expert (target-models.md §2.6).
+"""Mixtures of experts: router, chosen experts, shared expert (docs/targets.md §2.6).
 
 Stacks stay as stored, `(n_expert, n_out, n_in)`; what a row does with its experts does not depend on other rows.
 """

@@ -1,4 +1,4 @@
-"""`gemma3`, text (target-models.md §3.4; llama.cpp `src/models/gemma3.cpp`).
+"""`gemma3`, text (docs/targets.md §3.4; llama.cpp `src/models/gemma3.cpp`).
 
 Five of six layers see a sliding window and have rotary angles of their own: base 10000 and no scaling, whatever the
 full layers use. Norm weights in the file already contain Gemma's +1.

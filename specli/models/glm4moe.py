@@ -1,4 +1,4 @@
-"""`glm4moe`: GLM-4.5, 4.5-Air, 4.6 (target-models.md §3.7; llama.cpp `src/models/glm4-moe.cpp`).
+"""`glm4moe`: GLM-4.5, 4.5-Air, 4.6 (docs/targets.md §3.7; llama.cpp `src/models/glm4-moe.cpp`).
 
 The first layers are dense, the others have experts chosen by biased sigmoid scores and one that every token gets. Half
 of each head is rotated. For text all position streams are equal, so `rope.dimension_sections` changes nothing.

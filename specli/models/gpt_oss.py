@@ -1,4 +1,4 @@
-"""`gpt-oss` (target-models.md §3.6; llama.cpp `src/models/openai-moe.cpp`).
+"""`gpt-oss` (docs/targets.md §3.6; llama.cpp `src/models/openai-moe.cpp`).
 
 Every layer has learned sinks and biases and a mixture of experts with clamped SwiGLU; every second layer, the first
 among them, sees a sliding window. YaRN reaches both kinds of layers.

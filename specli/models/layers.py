@@ -341,7 +341,7 @@ class FeedForward:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The pre-norm block (target-models.md §3): attention, then feed-forward, each added to the residual stream.
+    """The pre-norm block (docs/targets.md §3): attention, then feed-forward, each added to the residual stream.
 
     Attributes:
         attn_norm: Before attention.

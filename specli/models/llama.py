@@ -1,4 +1,4 @@
-"""`llama`: Llama 1-3.x, SmolLM2, Mistral 7B, Mixtral, … (target-models.md §3.1; llama.cpp `src/models/llama.cpp`).
+"""`llama`: Llama 1-3.x, SmolLM2, Mistral 7B, Mixtral, … (docs/targets.md §3.1; llama.cpp `src/models/llama.cpp`).
 
 The sliding window of Mistral 7B v0.1 is ignored, as upstream does.
 """

@@ -1,4 +1,4 @@
-"""`qwen2`: Qwen 1.5, 2 and 2.5 (target-models.md §3.2; llama.cpp `src/models/qwen2.cpp`)."""
+"""`qwen2`: Qwen 1.5, 2 and 2.5 (docs/targets.md §3.2; llama.cpp `src/models/qwen2.cpp`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`qwen3` and `qwen3moe` (target-models.md §3.3; llama.cpp `src/models/qwen3.cpp`, `qwen3moe.cpp`)."""
+"""`qwen3` and `qwen3moe` (docs/targets.md §3.3; llama.cpp `src/models/qwen3.cpp`, `qwen3moe.cpp`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`qwen35` and `qwen35moe` (target-models.md §3.8; llama.cpp `src/models/qwen35.cpp`, `qwen35moe.cpp`).
+"""`qwen35` and `qwen35moe` (docs/targets.md §3.8; llama.cpp `src/models/qwen35.cpp`, `qwen35moe.cpp`).
 
 Three of four layers are gated delta nets, the others attention with an output gate. For text all position streams of
 the rotary angles are equal, so `rope.dimension_sections` changes nothing.

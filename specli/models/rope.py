@@ -1,4 +1,4 @@
-"""Tables of rotary angles with every scaling rule already applied (target-models.md §2.3)."""
+"""Tables of rotary angles with every scaling rule already applied (docs/targets.md §2.3)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Claims on the tensors of a GGUF file: checked all together before any weight is read, then read in file order.
 
 A network's constructor claims what it needs by name and shape and keeps the `Parameter`s it gets. `Tensors.check` then
-refuses, in one error, everything that is missing, misshapen or claimed by nobody (draft-models.md §1.4), and
+refuses, in one error, everything that is missing, misshapen or claimed by nobody (docs/draft-networks.md §1.4), and
 `Tensors.load` gives the parameters their values.
 """
 

@@ -129,7 +129,7 @@ BUILDERS: dict[str, Callable[[ChainContext], Link | None]] = {
     "temperature": _temperature,
 }
 
-# Setting → key and kind under `general.sampling.` (cli.md §3.6).
+# Setting → key and kind under `general.sampling.` (llama.cpp `common/common.cpp`).
 MODEL_DEFAULTS: dict[str, tuple[str, IntKind | FloatKind]] = {
     "top_k": ("top_k", "i32"),
     "top_p": ("top_p", "f32"),

@@ -1,4 +1,4 @@
-"""Settings of the sampler as one frozen record, with llama.cpp's defaults (cli.md §3)."""
+"""Settings of the sampler as one frozen record, with llama.cpp's defaults (`common/common.h`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class SamplingConfig:
     """Target sampling, one field per llama.cpp option. A temperature of 0 or less is greedy.
 
     Attributes:
-        explicit: Names of the fields the user set; the model's own sampling defaults (`general.sampling.*`, cli.md
-            §3.6) replace the others only.
+        explicit: Names of the fields the user set; the model's own sampling defaults (`general.sampling.*`)
+            replace the others only.
     """
 
     samplers: tuple[str, ...] = DEFAULT_SAMPLERS

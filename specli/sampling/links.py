@@ -1,4 +1,4 @@
-"""The links of a sampler chain, one class per sampler (llama.cpp `src/llama-sampler.cpp`, b11434; speculation.md §6.1).
+"""The links of a sampler chain, one class per sampler (llama.cpp `src/llama-sampler.cpp`, b11434).
 
 A link changes a `Candidates` list in place. Settings are float32, as in llama.cpp. Copies of a chain share the links
 that have no state.

@@ -1,4 +1,4 @@
-"""Names of the samplers (llama.cpp `common/sampling.cpp`, b11434; cli.md §3.5). Imports nothing: start-up reads it."""
+"""Names of the samplers (llama.cpp `common/sampling.cpp`, b11434). Imports nothing: start-up reads it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From logits to a token: the chain, its picker and an optional grammar.
 
-llama.cpp `common/sampling.cpp`, b11434 (speculation.md §6.1). A grammar is checked on the picked token only. If the
+llama.cpp `common/sampling.cpp` (docs/speculation.md §6.1). A grammar is checked on the picked token only. If the
 token does not fit, the row is sampled once more with everything banned that the grammar forbids, which draws again.
 """
 

@@ -1,6 +1,6 @@
 """Synthetic acceptance: what drafting brings at a given acceptance, predicted from costs and measured.
 
-The engine accepts draft tokens by chance (speculation.md §7) and does all the work of real decoding. Output is not
+The engine accepts draft tokens by chance (docs/speculation.md §7) and does all the work of real decoding. Output is not
 valid model output.
 """
 
@@ -110,7 +110,7 @@ def synthesise(run: Run, config: RunConfig, prompts: Sequence[StudyPrompt], plan
     """Measures the settings of `config.speculation.synth`, or a sweep over draft length and mean length.
 
     Raises:
-        UsageError: The settings contradict each other or the drafters (speculation.md §7), or nothing was asked for.
+        UsageError: The settings contradict each other or the drafters, or nothing was asked for.
     """
     settings = sweep(run, config) if sweeps else [config]
     if not sweeps and not _is_on(config.speculation.synth):

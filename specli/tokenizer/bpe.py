@@ -1,4 +1,4 @@
-"""Byte-pair encoders on the `tokenizers` package (tokenizers.md §5 and §7.1, §7.2)."""
+"""Byte-pair encoders on the `tokenizers` package (docs/tokenizers.md §§5, 7.1, 7.2)."""
 
 from __future__ import annotations
 

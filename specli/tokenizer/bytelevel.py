@@ -1,4 +1,4 @@
-"""GPT-2's byte alphabet: every byte as a printable character (tokenizers.md §5.1)."""
+"""GPT-2's byte alphabet: every byte as a printable character (docs/tokenizers.md §5.1)."""
 
 from __future__ import annotations
 

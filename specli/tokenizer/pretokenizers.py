@@ -1,4 +1,4 @@
-"""Pre-tokenizers of byte-pair vocabularies: how text is cut into words before merging (tokenizers.md §5.2).
+"""Pre-tokenizers of byte-pair vocabularies: how text is cut into words before merging (docs/tokenizers.md §5.2).
 
 The expressions are those of llama.cpp b11434 (`src/llama-vocab.cpp`, `llm_tokenizer_bpe`). They are applied one after
 the other: each cuts what its predecessor left into matches and the gaps between them. Three of them differ from the

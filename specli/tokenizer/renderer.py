@@ -6,8 +6,8 @@ and cannot be interrupted. Hence the process, which the operating system bounds.
 
     {"source": template, "contexts": [variables, …]}  →  [{"text": …} or {"error": …}, …]
 
-The dialect is llama.cpp's (tokenizers.md §8.2): Jinja with trimmed blocks, loop controls, a `generation` tag without
-effect and no globals but those set here.
+The dialect is llama.cpp's (docs/tokenizers.md §8.2): Jinja with trimmed blocks, loop controls, a `generation` tag
+without effect, and no globals but those set here.
 """
 
 from __future__ import annotations

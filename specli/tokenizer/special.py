@@ -1,4 +1,4 @@
-"""Tokens with a meaning: roles, the end-of-generation set, and cutting them out of text (tokenizers.md §§2-3).
+"""Tokens with a meaning: roles, the end-of-generation set, and cutting them out of text (docs/tokenizers.md §§2-3).
 
 Follows llama.cpp b11434 (`src/llama-vocab.cpp`, `llama_vocab::impl::load` and `tokenizer_st_partition`). One deliberate
 difference: when several tokens could have one role, upstream takes whichever its hash table lists first; here the

@@ -1,4 +1,4 @@
-"""SentencePiece encoder: merges by score, on the `sentencepiece` package (tokenizers.md §4 and §7.3).
+"""SentencePiece encoder: merges by score, on the `sentencepiece` package (docs/tokenizers.md §§4, 7.3).
 
 The package reads a protocol buffer. It is written here field by field, which for 262144 tokens takes a fifth of the
 time of the generated classes.

@@ -1,4 +1,4 @@
-"""Text of a growing token sequence (tokenizers.md §6.2, fault G19 of reports.md)."""
+"""Text of a growing token sequence (docs/tokenizers.md §6.2, docs/faults.md G19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates: from messages to the text a model was trained on (tokenizers.md §8).
+"""Chat templates: from messages to the text a model was trained on (docs/tokenizers.md §8).
 
 The template is rendered in a process of its own (`renderer.py`), started at the first use: a file whose template is
 broken can still be used without it.
@@ -262,7 +262,7 @@ def _token_text(tokenizer: Tokenizer, token: int | None) -> str:
 
 
 def _fit_messages(messages: Sequence[Message], source: str, abilities: _Abilities) -> list[Message]:
-    """A copy of the messages in the form the template understands (tokenizers.md §8.4)."""
+    """A copy of the messages in the form the template understands (docs/tokenizers.md §8.4)."""
     fitted = [copy.deepcopy(message) for message in messages]
     knows_channels = "<|channel|>" in source
     for message in fitted:

@@ -1,4 +1,4 @@
-"""Text to token ids and back, with the ids llama.cpp b11434 gives (tokenizers.md §§3-6)."""
+"""Text to token ids and back, with the ids llama.cpp b11434 gives (docs/tokenizers.md §§3-6)."""
 
 from __future__ import annotations
 

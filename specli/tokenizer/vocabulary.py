@@ -1,4 +1,4 @@
-"""The vocabulary of a GGUF file: texts, attributes, roles and the rules that go with them (tokenizers.md §§1-2)."""
+"""The vocabulary of a GGUF file: texts, attributes, roles and their rules (docs/tokenizers.md §§1-2)."""
 
 from __future__ import annotations
 

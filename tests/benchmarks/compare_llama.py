@@ -1,4 +1,4 @@
-"""Speed of whole forwards against llama.cpp on the same machine, alternating (design.md §5).
+"""Speed of whole forwards against llama.cpp on the same machine, alternating.
 
     python tests/benchmarks/compare_llama.py --llama BIN_DIR MODEL.gguf… [--threads 2] [--repeats 5]
 

@@ -1,6 +1,6 @@
 """What n-gram drafting costs per token as the history grows: `python tests/benchmarks/ngram_scaling.py`.
 
-Reports only. The goal (design.md §5) is at most 1.5 times the cost at 1k tokens for 128k. The text is made of phrases
+Reports only. The goal is at most 1.5 times the cost at 1k tokens for 128k. The text is made of phrases
 that come back with Zipf frequencies, over a vocabulary of 50k tokens; every length ends at the same place of it.
 `learn` is the processor time of `begin` and the first draft per prompt token, `draft` that of a round that goes on by
 one token, with the defaults of the type; the best of several runs.

@@ -1,4 +1,4 @@
-"""llama.cpp's options (build b11434) as cli.md §§2-4 lists them: spellings, default, environment variable.
+"""llama.cpp's options (build b11434) as `common/arg.cpp` has them: spellings, default, environment variable.
 
 `FACTS` has one row per option that has an effect, `ERRORS` what a bad value is answered with, `REFUSED`, `REMOVED`,
 `IDLE` and `SATISFIED` the others. A default is the value in `specli.cli.options.config.CommandConfig`; None = nothing

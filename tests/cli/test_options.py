@@ -157,7 +157,7 @@ def test_last_of_grammar_and_schema_wins() -> None:
 
 
 def test_explicit_sampling_fields_are_told_apart() -> None:
-    """The model's own defaults must not replace what the user set; `--sampler-seq` does not count (cli.md §3.6)."""
+    """The model's own defaults must not replace what the user set; `--sampler-seq` does not count."""
     sampling = settle("--temp 0.8 --top-k 40 --sampler-seq kt").config().request.sampling
     assert sampling.explicit == {"temperature", "top_k"}
     assert settle("--samplers top_k").config().request.sampling.explicit == {"samplers"}

@@ -1,4 +1,4 @@
-"""Quantised checkpoints against numbers worked out by hand (convert.md §2.3)."""
+"""Quantised checkpoints against numbers worked out by hand (docs/checkpoints.md §8)."""
 
 import struct
 from pathlib import Path

@@ -161,7 +161,7 @@ def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path, outtype: str) -
 
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "chat_template.jinja", "chat_template.json"])
 def test_chat_template_is_found_where_it_lies(tmp_path: Path, place: str) -> None:
-    """reports.md C26: newer folders keep it in a file of its own, and a drafter takes its target's."""
+    """docs/faults.md C26: newer folders keep it in a file of its own, and a drafter takes its target's."""
     source, target, text = tmp_path / "eagle3-angelslim", tmp_path / "qwen3", "{{ messages[0].content }}"
     CASES["eagle3-angelslim"].write(source)
     CASES["qwen3"].write(target)

@@ -42,7 +42,7 @@ def test_plain_numbers(type: QuantType, dtype: np.dtype) -> None:
     assert dequantise(type, values.view(np.uint8)).tolist() == [[1, -2, 100]]
 
 
-# One block each: bytes, and some of its values by element number, worked out from target-models.md §§6.2–6.3.
+# One block each: bytes, and some of its values by element number, worked out from docs/quant-types.md §§2-3.
 BY_HAND = [
     # byte 3 = 0xF1: element 3 is 1, element 19 is 15; the other nibbles are 0
     (QuantType.Q4_0, half(2) + bytes([0, 0, 0, 0xF1] + [0] * 12), {0: -16, 3: 2 * (1 - 8), 19: 2 * (15 - 8)}),

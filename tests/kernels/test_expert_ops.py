@@ -41,7 +41,7 @@ def choice(executor: Executor, *, seed: int = 3) -> Buffer:
 
 
 def expected_route(logits: np.ndarray, spec: RoutingSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Experts and weights of one row, as target-models.md §2.6 has it, step by step."""
+    """Experts and weights of one row, as docs/targets.md §2.6 has it, step by step."""
     p = {
         Gating.SOFTMAX: np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum(),
         Gating.SIGMOID: 1 / (1 + np.exp(-logits)),

@@ -1,4 +1,4 @@
-"""Batch invariance: a token's row is bit for bit the same whatever else the call holds (design.md §1)."""
+"""Batch invariance: a token's row is bit for bit the same whatever else the call holds (docs/architecture.md §1)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""SmolLM2 and Gemma 3 270M against float32 NumPy (target-models.md §8.3) and llama.cpp b11434 (shared/golden)."""
+"""SmolLM2 and Gemma 3 270M against float32 NumPy (docs/targets.md §5.1) and llama.cpp b11434."""
 
 import json
 from functools import cache
@@ -55,7 +55,7 @@ def test_one_sentence_equals_the_float32_numbers(model: Model) -> None:
 
 
 def test_likelihoods_and_clear_choices_are_llama_cpps(model: Model, shared: Path) -> None:
-    """Mean -ln p within 1 %; the same top token wherever its recorded lead exceeds 0.5 (§8.2 says why not all)."""
+    """Mean -ln p within 1 %; the same top token where its recorded lead exceeds 0.5 (docs/targets.md §5 says why)."""
     golden = json.loads((shared / "golden" / f"{name_of(model)}.json").read_text(encoding="utf-8"))
     found, recorded = [], []
     for prompt in golden["logits"]:

@@ -1,4 +1,4 @@
-"""Rotary tables: hand-worked angles for every scaling rule (target-models.md §2.3)."""
+"""Rotary tables: hand-worked angles for every scaling rule (docs/targets.md §2.3)."""
 
 import math
 from dataclasses import replace

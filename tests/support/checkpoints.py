@@ -1,4 +1,4 @@
-"""Tiny Hugging Face checkpoints in exactly the published layouts (checkpoints.md §§3–7, 11), without transformers.
+"""Tiny Hugging Face checkpoints in exactly the published layouts (docs/checkpoints.md), without transformers.
 
 Random but reproducible: every tensor is seeded by its name. Norms are near one and all different, so that a mixed-up
 norm changes bytes. `CASES` lists every layout once; the tests and the recorder of golden/convert_layouts.json walk it.

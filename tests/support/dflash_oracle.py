@@ -1,4 +1,4 @@
-"""DFlash, DFlash2 and DSpark once more, in float64 NumPy straight from draft-models.md §§3-4: no cache, no programs."""
+"""DFlash, DFlash2 and DSpark once more, in float64 NumPy from docs/draft-networks.md §§3-4: no cache, no programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints of the four dense families as F32 GGUF files without a tokenizer (target-models.md §3).
+"""Hugging Face checkpoints of the four dense families as F32 GGUF files without a tokenizer (docs/targets.md §3).
 
 Written from the document, independently of `specli.convert`, so that each can be held against the other.
 """

@@ -1,4 +1,4 @@
-"""The n-gram drafters as speculation.md §§5.8-5.11 writes them down, step by step and as slow as that is.
+"""The n-gram drafters as docs/speculation.md §§5.8-5.11 writes them down, step by step and as slow as that is.
 
 The drafters of the package are held against these. State and letters are those of the reference: T history, s last
 token, n and m sizes.

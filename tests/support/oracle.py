@@ -1,4 +1,4 @@
-"""A second forward pass, in float64 NumPy straight from target-models.md §§2-3: whole sequence at once, no cache."""
+"""A second forward pass, in float64 NumPy straight from docs/targets.md §§2-3: whole sequence at once, no cache."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Attention of the oracle: windows, sinks, gates, shared caches, rotary angles (target-models.md §§2.2-2.4)."""
+"""Attention of the oracle: windows, sinks, gates, shared caches, rotary angles (docs/targets.md §§2.2-2.4)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The gated delta net of the oracle, one token after the other (target-models.md §3.8)."""
+"""The gated delta net of the oracle, one token after the other (docs/targets.md §3.8)."""
 
 import numpy as np
 

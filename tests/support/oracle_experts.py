@@ -1,4 +1,4 @@
-"""Feed-forwards of the oracle, dense and with experts (target-models.md §§2.5-2.6)."""
+"""Feed-forwards of the oracle, dense and with experts (docs/targets.md §§2.5-2.6)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What only gemma4 has: experts beside the dense part, inputs of each layer (target-models.md §3.5)."""
+"""What only gemma4 has: experts beside the dense part, inputs of each layer (docs/targets.md §3.5)."""
 
 import numpy as np
 

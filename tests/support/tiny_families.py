@@ -1,4 +1,4 @@
-"""What the families of `tiny_gguf` are made of: tensors per layer and metadata (target-models.md §3)."""
+"""What the families of `tiny_gguf` are made of: tensors per layer and metadata (docs/targets.md §3)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

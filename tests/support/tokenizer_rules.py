@@ -1,4 +1,4 @@
-"""Tokenizing as tokenizers.md §§3-6 describes it, as slow and plain as possible: what the real encoders are held to.
+"""Tokenizing as docs/tokenizers.md §§3-6 describes it, slow and plain: what the real encoders are held to.
 
 Shares with them the expressions of the pre-tokenizers and nothing else. Those run on Python's `re`, which knows no
 `\\p{L}`: such classes are replaced by the characters of `ALPHABET` that belong to them, so that texts may consist of

@@ -1,4 +1,4 @@
-"""The MTP block of the second target, in GLM-4.5's form (checkpoints.md §6; llama.cpp src/models/glm4-moe.cpp).
+"""The MTP block of the second target, in GLM-4.5's form (docs/checkpoints.md §6; llama.cpp src/models/glm4-moe.cpp).
 
 The trunk is the demo target under another name: GLM's dense layers with head norms and full rotary width compute what
 Qwen3's do. Row p holds the embedding of token p and the target's final state at p-1, and predicts token p+1; drafting

@@ -1,1 +1,1 @@
-"""Native CPU kernels: a plain C library and the recorder that makes its programs (design.md §5)."""
+"""Native CPU kernels: a plain C library and the recorder that makes its programs (docs/architecture.md §3)."""

@@ -1,4 +1,4 @@
-/* GGUF blocks → strips (native.h describes both ends; target-models.md 6.2, 6.3 the source). */
+/* GGUF blocks → strips (native.h describes both ends; docs/quant-types.md the source). */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>

@@ -181,7 +181,7 @@ _pools: WeakValueDictionary[tuple[object, ...], Pool] = WeakValueDictionary()
 
 
 def thread_counts(config: ThreadConfig) -> tuple[int, int]:
-    """Threads for single-token steps and for batches (cli.md §7)."""
+    """Threads for single-token steps and for batches."""
     plain = physical_cores() if config.n_threads is None else config.n_threads
     plain = plain if plain > 0 else hardware_threads()
     batch = plain if config.n_threads_batch is None else config.n_threads_batch

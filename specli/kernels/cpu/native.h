@@ -10,7 +10,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* GGML type ids (target-models.md 6.1) of the types that are multiplied as stored. */
+/* GGML type ids (docs/quant-types.md §1) of the types that are multiplied as stored. */
 enum {
     F32 = 0,
     F16 = 1,

@@ -1,4 +1,4 @@
-/* Layers with memory: the short convolution and the gated delta rule (target-models.md 3.8).
+/* Layers with memory: the short convolution and the gated delta rule (docs/targets.md §3.8).
  *
  * Work is cut across channels; within an item rows are taken in order, as a slot's tokens follow each other. What a row does depends
  * on its inputs and the state before it alone.

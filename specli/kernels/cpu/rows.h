@@ -134,7 +134,7 @@ static void rotate_row(const struct op *op, int row) {
     }
 }
 
-/* ---- cache writing (target-models.md 6.4) ------------------------------------------------------------------------------------- */
+/* ---- cache writing (docs/quant-types.md §4) ------------------------------------------------------------------------------------- */
 
 INLINE void put_half(uint8_t *p, float x) {
     uint16_t h[LANES];

@@ -1,4 +1,4 @@
-"""Processor counts (cli.md §7)."""
+"""Processor counts, as llama.cpp takes them (`common/common.cpp`, `common_cpu_get_num_math`)."""
 
 from __future__ import annotations
 
