@@ -3,7 +3,7 @@
 Messages are one line, lower case, without a final stop: subject, what was found, what was expected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _LISTED = 8
 
@@ -45,3 +45,26 @@ def listed(items: Sequence[str], separator: str = ", ") -> str:
     """The first few of many things for a message, and how many there are besides."""
     rest = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
     return separator.join(items[:_LISTED]) + rest
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant, or None if none is near.
+
+    Case and `_` for `-` do not count, and neither does the part of a name before its first dash (`dflsh` is near
+    `draft-dflash`).
+    """
+    from difflib import get_close_matches
+
+    forms: dict[str, str] = {}
+    for name in names:
+        plain = name.lower().replace("_", "-")
+        for form in filter(None, (plain, plain.partition("-")[2])):
+            forms.setdefault(form, name)
+    close = get_close_matches(word.lower().replace("_", "-"), forms, n=1)
+    return forms[close[0]] if close else None
+
+
+def did_you_mean(word: str, names: Iterable[str], otherwise: str | None = None) -> str | None:
+    """A hint that asks for the nearest name; something else if none is near."""
+    near = nearest(word, names)
+    return f"did you mean {near}?" if near else otherwise

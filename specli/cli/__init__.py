@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from importlib import import_module
 from itertools import takewhile
 from typing import Any
@@ -14,7 +14,7 @@ from specli._version import __version__
 from specli.cli.command import TableCommand, fit_help, name_columns
 from specli.cli.streams import discard_output
 from specli.cli.tree import COMMANDS, ROOT_OPTIONS, SUMMARY
-from specli.errors import ResourceError, SpecliError, UsageError
+from specli.errors import ResourceError, SpecliError, UsageError, did_you_mean
 
 INTERRUPTED = 130
 
@@ -34,7 +34,9 @@ class RootGroup(TyperGroup):
         options = list(takewhile(lambda argument: argument.startswith("-"), args))
         for spelling in options:
             if spelling.replace("_", "-") not in known:
-                raise UsageError(f"invalid argument: {spelling}", hint=nearest(spelling, known, "see specli --help"))
+                raise UsageError(
+                    f"invalid argument: {spelling}", hint=did_you_mean(spelling, known, "see specli --help")
+                )
         given = {known[spelling.replace("_", "-")] for spelling in options}
         text = None if "--help" in given else root_answer(given)
         if text is None and "--help" not in given and len(args) > len(options):
@@ -57,7 +59,7 @@ class RootGroup(TyperGroup):
         """
         command = super().get_command(ctx, cmd_name)
         if command is None and not ctx.resilient_parsing:
-            hint = nearest(cmd_name, COMMANDS, f"commands are {', '.join(COMMANDS)}")
+            hint = did_you_mean(cmd_name, COMMANDS, f"commands are {', '.join(COMMANDS)}")
             raise UsageError(f"unknown command: {cmd_name}", hint=hint)
         return command
 
@@ -75,14 +77,6 @@ def root_answer(options: Container[str]) -> str | None:
 
         return model_list()
     return None
-
-
-def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
-    """A hint: the name that was probably meant, or something else if none is near."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]}?" if close else otherwise
 
 
 app = typer.Typer(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specli.errors import FormatError, UnsupportedError, UsageError
+from specli.errors import FormatError, UnsupportedError, UsageError, did_you_mean
 from specli.gguf.file import GGUFFile
 from specli.gguf.metadata import show
 from specli.tokenizer.named_templates import NAMED_TEMPLATES
@@ -167,9 +167,10 @@ class ChatTemplate:
         if override:
             source, origin = override, "chat template"
             if source not in NAMED_TEMPLATES and "{" not in source:
+                names = f"built-in templates: {', '.join(NAMED_TEMPLATES)}"
                 raise UnsupportedError(
                     f"the supplied chat template is not supported: {show(source)}",
-                    hint=f"built-in templates: {', '.join(NAMED_TEMPLATES)}",
+                    hint=did_you_mean(source, NAMED_TEMPLATES, names),
                 )
         else:
             tools = file.metadata.get(_TOOL_KEY, "str", None)

@@ -82,6 +82,35 @@ def test_hint_of_a_wrong_word_lists_the_words() -> None:
     assert caught.value.hint.endswith("[one of: " + " ".join(SPEC_TYPES) + "]")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["--spec-type", "dflsh"], "draft-dflash"),
+        (["--spec-type", "ngram-simple,EAGLE3"], "draft-eagle3"),
+        (["--spec-type", "ngram_mod"], "ngram-mod"),
+        (["--spec-type=draft_mtp"], "draft-mtp"),
+        (["-ctk", "q80"], "q8_0"),
+        (["-ctvd", "FP16"], "f16"),
+        (["--kernels", "tritn"], "triton"),
+        (["-lm", "mmlock"], "mlock"),
+        (["-ngl", "al"], "all"),
+        (["--spec-draft-sampling", "probabilistc"], "probabilistic"),
+    ],
+)
+def test_hint_of_a_wrong_word_names_the_near_one(arguments: list[str], near: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle(*arguments)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"did you mean {near}?")
+
+
+@pytest.mark.parametrize("arguments", [["--spec-type", "medusa"], ["-ngl", "-5"], ["--spec-type", "none,ngram-mod"]])
+def test_hint_names_no_word_that_is_not_near(arguments: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle(*arguments)
+    assert "did you mean" not in (caught.value.hint or "")
+
+
 def test_option_of_another_drafter_warns() -> None:
     settings = settle("--spec-type", "ngram-simple", "--spec-ngram-mod-n-match", "12", "--spec-draft-n-max", "4")
     assert settings.warnings == [

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from specli.cli.options.arguments import config_paths, read_command_line
+from specli.cli.options.arguments import config_paths, read_command_line, unknown_variables
 from specli.cli.options.settings import Settings, resolve
+from specli.cli.tree import COMMANDS
 from specli.errors import UsageError
+from tests.cli.upstream_options import OPTIONS, OTHER_VARIABLES
 
 
 def settle(environ: dict[str, str], *arguments: str, command: str = "generate", files: bool = False) -> Settings:
@@ -83,8 +85,11 @@ def test_config_file_sections_keys_and_comments(home: dict[str, str]) -> None:
 
 
 def test_unknown_key_of_a_config_file_warns(home: dict[str, str]) -> None:
-    path = write(home, "specli", "frobnicate = 1\nouttype = f16\n")
-    assert settle(home, files=True).warnings == [f"{path}: unknown key frobnicate"]
+    path = write(home, "specli", "frobnicate = 1\nouttype = f16\ntop_kk = 1\n")
+    assert settle(home, files=True).warnings == [
+        f"{path}: unknown key frobnicate",
+        f"{path}: unknown key top_kk (did you mean top-k?)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,59 @@ def test_wrong_variable(name: str, value: str, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         settle({name: value})
     assert str(caught.value) == f'error while handling environment variable "{name}": {text}'
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("LLAMA_ARG_CTXSIZE", "LLAMA_ARG_CTX_SIZE"),
+        ("LLAMA_ARG_SPEC_DRAFT_MAX", "LLAMA_ARG_SPEC_DRAFT_N_MAX"),
+        ("LLAMA_ARG_SPEC_TYPES", "LLAMA_ARG_SPEC_TYPE"),
+        ("LLAMA_ARG_NO_JINJAA", "LLAMA_ARG_NO_JINJA"),
+        ("LLAMA_ARGS_TOP_K", None),
+        ("LLAMA_ARG_FROBNICATE", None),
+        ("LLAMA_ARG_", None),
+    ],
+)
+@pytest.mark.parametrize("command", ["generate", "convert"])
+def test_unknown_variable_draws_one_warning_with_the_near_name(name: str, near: str | None, command: str) -> None:
+    meant = f" (did you mean {near}?)" if near else ""
+    expected = [f"{name} has no effect: there is no such environment variable{meant}"]
+    assert settle({name: "1"}, command=command).warnings == expected
+    assert settle({name: ""}, command=command).warnings == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_variables_of_upstream_are_known(command: str) -> None:
+    for name in OTHER_VARIABLES:
+        assert settle({name: "x"}, command=command).warnings == [], name
+    known = {row.env for row in OPTIONS if row.env} | {
+        row.env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_") for row in OPTIONS if row.env and row.negative
+    }
+    assert unknown_variables(dict.fromkeys(known, "1")) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "warnings"),
+    [
+        ({"LLAMA_ARG_NO_MMAP": "1"}, ["LLAMA_ARG_NO_MMAP has no effect: files are always mapped, and not locked"]),
+        ({"LLAMA_ARG_NO_MMAP": "0"}, ["LLAMA_ARG_NO_MMAP has no effect: files are always mapped, and not locked"]),
+        ({"LLAMA_ARG_MMAP": "yes"}, []),
+        ({"LLAMA_ARG_MLOCK": "yes"}, ["LLAMA_ARG_MLOCK has no effect: files are always mapped, and not locked"]),
+        ({"LLAMA_ARG_MLOCK": "0"}, []),
+        ({"LLAMA_ARG_CONTEXT_SHIFT": "0"}, []),
+        ({"LLAMA_ARG_NO_CONTEXT_SHIFT": "1"}, []),
+        ({"LLAMA_ARG_CACHE_RAM": "2048"}, ["LLAMA_ARG_CACHE_RAM has no effect: it belongs to the server's slots"]),
+        ({"LLAMA_ARG_N_PARALLEL": "4"}, ["LLAMA_ARG_N_PARALLEL has no effect: one sequence is generated at a time"]),
+        ({"LLAMA_ARG_HOST": "0.0.0.0", "LLAMA_ARG_PORT": "8080", "LLAMA_ARG_ENDPOINT_METRICS": "1"}, []),
+        ({"LLAMA_ARG_MMPROJ": "/models/mmproj.gguf"}, ["LLAMA_ARG_MMPROJ has no effect: specli runs text models"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_variables_of_old_containers_do_not_end_a_run(
+    environ: dict[str, str], warnings: list[str], command: str
+) -> None:
+    assert settle(environ, command=command).warnings == warnings
 
 
 def test_effective_settings_hide_the_token() -> None:

@@ -12,7 +12,6 @@ import configparser
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +19,11 @@ from specli.cli.options import OPTIONS, options_of, spellings_of
 from specli.cli.options.help import words_text
 from specli.cli.options.kinds import parse_boolean
 from specli.cli.options.option import Option
-from specli.errors import UsageError
+from specli.cli.options.refused import OTHER_VARIABLES
+from specli.errors import UsageError, did_you_mean, nearest
 
 HELP = ("-h", "--help", "--usage")
+VARIABLE_PREFIX = "LLAMA_ARG_"
 
 Source = Literal["default", "file", "environment", "flag"]
 
@@ -39,13 +40,16 @@ class Origin:
     source: Source
     name: str
 
-    def error(self, text: str, option: Option) -> UsageError:
-        """The error of an option that was given here."""
+    def error(self, text: str, option: Option, value: str | None = None) -> UsageError:
+        """The error of an option that was given here, with that value."""
         what = {"flag": "argument", "environment": "environment variable", "file": "setting"}[self.source]
-        value = f" {option.kind.metavar}" if option.kind.takes_value else ""
+        metavar = f" {option.kind.metavar}" if option.kind.takes_value else ""
         words = words_text(option)
-        hint = f"{option.name}{value}: {option.help}{f' [one of: {words}]' if words else ''}"
-        return UsageError(f'error while handling {what} "{self.name}": {text}', hint=hint if option.is_listed else None)
+        hint = f"{option.name}{metavar}: {option.help}{f' [one of: {words}]' if words else ''}"
+        wrong = next((part for part in (value or "").split(",") if part not in option.kind.values), "")
+        near = did_you_mean(wrong, option.kind.values)
+        hints = [hint for hint in (near, hint if option.is_listed else None) if hint]
+        return UsageError(f'error while handling {what} "{self.name}": {text}', hint=" ".join(hints) or None)
 
 
 @dataclass(frozen=True)
@@ -136,13 +140,10 @@ def unknown_option(command: str, name: str) -> UsageError:
     """The error of an option that a command does not have, with the nearest one it has."""
     owners = [owner for option in OPTIONS if name in option.spellings for owner in option.commands]
     listed = [spelling for option in options_of(command) if option.is_listed for spelling in option.spellings]
-    close = get_close_matches(name, listed, n=1, cutoff=0.6)
     if owners:
-        hint = f"{name} is an option of specli {' and '.join(dict.fromkeys(owners))}"
-    elif close:
-        hint = f"did you mean {close[0]}?"
+        hint: str | None = f"{name} is an option of specli {' and '.join(dict.fromkeys(owners))}"
     else:
-        hint = f"see specli {command} --help"
+        hint = did_you_mean(name, listed, f"see specli {command} --help")
     return UsageError(f"invalid argument: {name}", hint=hint)
 
 
@@ -158,6 +159,22 @@ def read_environment(command: str, environ: Mapping[str, str]) -> Iterator[Assig
             yield from from_word(option, value, Origin("environment", option.env))
 
 
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Warnings about variables that are written like llama.cpp's and are none, with the name that was probably meant.
+
+    Variables of llama.cpp's other programs are left alone.
+    """
+    known = {name for option in OPTIONS for name in (option.env, option.negative_env) if name} | set(OTHER_VARIABLES)
+    tails = {name.removeprefix(VARIABLE_PREFIX): name for name in sorted(known)}
+    warnings = []
+    for name in sorted(environ):
+        if name.startswith("LLAMA_ARG") and environ[name] and name not in known:
+            near = nearest(name.removeprefix(VARIABLE_PREFIX), tails)
+            meant = f" (did you mean {tails[near]}?)" if near else ""
+            warnings.append(f"{name} has no effect: there is no such environment variable{meant}")
+    return warnings
+
+
 def from_word(option: Option, value: str, origin: Origin) -> Iterator[Assignment]:
     """An option set by a word: flags take a boolean, and a false one leaves a flag without negative spelling unset."""
     if option.kind.takes_value:
@@ -166,7 +183,9 @@ def from_word(option: Option, value: str, origin: Origin) -> Iterator[Assignment
     try:
         is_on = parse_boolean(value)
     except ValueError as error:
-        raise origin.error(str(error), option) from None
+        if option.idle is None:
+            raise origin.error(str(error), option, value) from None
+        is_on = True
     if is_on or option.negative:
         yield Assignment(option, None, is_on, origin)
 
@@ -216,7 +235,8 @@ def read_config_file(command: str, path: Path) -> tuple[list[Assignment], list[s
             origin = Origin("file", f"{path}: {key}")
             if option is None:
                 if name not in everywhere:
-                    warnings.append(f"{path}: unknown key {key}")
+                    near = did_you_mean(name, known)
+                    warnings.append(f"{path}: unknown key {key}{f' ({near})' if near else ''}")
             elif name in negative:
                 try:
                     is_on = not parse_boolean(value or "1")

@@ -12,12 +12,12 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from specli.errors import did_you_mean
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 
 TRUTHY = ("on", "enabled", "true", "1")
@@ -264,7 +264,8 @@ def parse_samplers(text: str) -> tuple[str, ...]:
 def unknown_samplers(text: str) -> str | None:
     """llama.cpp's warning about sampler names that it leaves out, with the nearest one."""
     unknown = [name for name in text.split(";") if name and canonical_sampler(name) is None]
-    names = ", ".join(f"'{name}'{near_hint(name.lower(), SAMPLER_LETTERS.values())}" for name in unknown)
+    hints = (did_you_mean(name, SAMPLER_LETTERS.values()) for name in unknown)
+    names = ", ".join(f"'{name}'{f' ({hint})' if hint else ''}" for name, hint in zip(unknown, hints, strict=True))
     return f"unable to match sampler by name {names}" if unknown else None
 
 
@@ -277,12 +278,6 @@ def unknown_letters(text: str) -> str | None:
     """llama.cpp's warning about sampler letters that it leaves out."""
     unknown = ", ".join(f"'{letter}'" for letter in dict.fromkeys(text) if letter not in SAMPLER_LETTERS)
     return f"unable to match sampler by letter {unknown}" if unknown else None
-
-
-def near_hint(word: str, known: Iterable[str]) -> str:
-    """` (did you mean …?)` with the known word that was probably meant; empty if none is near."""
-    close = get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def parse_dry_base(text: str) -> float | None:

@@ -14,6 +14,7 @@ from specli.cli.options.arguments import (
     config_paths,
     read_config_file,
     read_environment,
+    unknown_variables,
 )
 from specli.cli.options.config import DEFAULTS, CommandConfig, read_field, with_fields
 from specli.cli.options.option import Option
@@ -60,7 +61,7 @@ class Settings:
         try:
             value = self._read(option, assignment)
         except ValueError as error:
-            raise origin.error(str(error), option) from None
+            raise origin.error(str(error), option, assignment.text) from None
         for spelling, text in option.implies:
             self.apply(Assignment(spellings_of(self.command)[spelling], text, True, origin))
         if option.excludes:
@@ -162,6 +163,7 @@ def resolve(command: str, line: CommandLine, environ: Mapping[str, str], *, read
         _apply_all(settings, assignments)
     from_environment = tuple(read_environment(command, environ))
     _apply_all(settings, from_environment)
+    settings.warnings += unknown_variables(environ)
     settings.warnings += overridden(from_environment, line.assignments)
     settings.warnings += repeated(line.assignments)
     settings.warnings += replaced(line.assignments)
