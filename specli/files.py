@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from specli.errors import FormatError, ResourceError
 
+_STREAMS = ("/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+_PART = re.compile(r"\..+\.([0-9]{1,20})\.part", re.DOTALL)
+_PART_STEM = 60  # characters of a name, at most 240 of the 255 bytes that file systems allow
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _KINDS = (
     (stat.S_ISDIR, "directory"),
@@ -66,55 +74,145 @@ def file_size(path: Path) -> int:
     return status.st_size
 
 
-def write_file(path: Path, data: bytes, what: str = "cannot be written") -> None:
-    """Writes a file; an existing one is replaced only when everything was written.
+class Output:
+    """A result file in the making: it has its name only when it is complete.
 
-    Links are followed. A pipe or a device, /dev/stdout among them, is written to and stays.
+    Links are followed. A pipe or a device, /dev/stdout among them, is written to and stays. An existing file keeps its
+    permissions, and its content until `commit`.
 
     Args:
         path: Where to.
-        data: The whole content.
+        what: What failed, for errors.
+
+    Attributes:
+        path: Where to.
+        is_special: Whether it is a pipe, a device or an open stream.
+    """
+
+    def __init__(self, path: Path, what: str = "cannot be written") -> None:
+        self.path = path
+        self._what = what
+        with self._errors():
+            self.is_special = is_special(path)
+            self._real = path if self.is_special else Path(os.path.realpath(path))
+        self._part = part_of(self._real)
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The file to write to, while the block runs.
+
+        Raises:
+            ResourceError: It cannot be made, or not be written to.
+        """
+        with self._errors(), self._real.open("ab") if self.is_special else self._part.open("wb") as file:
+            yield file
+
+    def commit(self) -> None:
+        """Gives the file its name.
+
+        Raises:
+            ResourceError: That is not possible.
+        """
+        if not self.is_special:
+            with self._errors():
+                if self._real.exists():
+                    shutil.copymode(self._real, self._part)
+                self._part.replace(self._real)
+
+    def discard(self) -> None:
+        """Removes what was not committed."""
+        self._part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ResourceError(f"{self.path}: {self._what}: {error.strerror or error}") from None
+        except ValueError as error:  # a null byte in the path
+            if "null byte" not in str(error):
+                raise
+            raise ResourceError(f"{self.path}: {self._what}: {error}") from None
+
+
+@contextmanager
+def writing(path: Path, what: str = "cannot be written") -> Iterator[BinaryIO]:
+    """A file to write to; it has its name when the block has ended well, and is gone otherwise.
+
+    Args:
+        path: Where to, as `Output` has it.
         what: What failed, for the error.
 
     Raises:
         ResourceError: The file cannot be written.
     """
+    output = Output(path, what)
     try:
-        if _is_special(path):
-            with path.open("ab") as file:
-                file.write(data)
-            return
-        real = Path(os.path.realpath(path))
-        temporary = _beside(real)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(real)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ResourceError(f"{path}: {what}: {error.strerror}") from None
+        with output.open() as file:
+            yield file
+        output.commit()
+    finally:
+        output.discard()
+
+
+def write_file(path: Path, data: bytes, what: str = "cannot be written") -> None:
+    """Writes a whole file as `writing` does.
+
+    Raises:
+        ResourceError: The file cannot be written.
+    """
+    with writing(path, what) as file:
+        file.write(data)
 
 
 def check_writable(path: Path, what: str = "cannot be written") -> None:
-    """Raises now what `write_file` would raise after the work, as far as that can be known.
+    """Raises now what `writing` would raise after the work, as far as that can be known.
 
     Raises:
         ResourceError: The folder is missing or closed, or the path is a folder.
     """
+    output = Output(path, what)
+    if not output.is_special:  # opening a pipe would wait for its reader
+        try:
+            with output.open():
+                pass
+        finally:
+            output.discard()
+
+
+def is_special(path: Path) -> bool:
+    """Whether something has the name that a new file must not take the place of: a pipe, a device, an open stream.
+
+    Raises:
+        OSError: It cannot be looked at, or is a directory.
+    """
+    if str(path.absolute()).startswith(_STREAMS):  # may be a regular file, opened by somebody else
+        return True
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not _is_special(path):
-            temporary = _beside(Path(os.path.realpath(path)))
-            temporary.touch()
-            temporary.unlink()
-    except OSError as error:
-        raise ResourceError(f"{path}: {what}: {error.strerror}") from None
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return not stat.S_ISREG(mode)
 
 
-def _is_special(path: Path) -> bool:
-    return path.exists() and (not path.is_file() or str(path).startswith("/dev/"))  # /dev/stdout may be a file
+def part_of(path: Path) -> Path:
+    """The name of a file that is not complete yet, beside it; the end of a long name, of which parts differ there."""
+    return path.with_name(f".{path.name[-_PART_STEM:]}.{os.getpid()}.part")
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}.tmp")
+def stale_parts(folder: Path) -> list[Path]:
+    """Incomplete files in a folder whose process is gone: it was killed before it could remove them."""
+    found = ((path, _PART.fullmatch(path.name)) for path in folder.glob(".*.part"))
+    return sorted(path for path, match in found if match is not None and not _is_running(int(match[1])))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

@@ -2,12 +2,13 @@
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from specli.errors import FormatError, ResourceError
-from specli.files import check_writable, read_text, write_file
+from specli.files import check_writable, part_of, read_text, stale_parts, write_file, writing
 
 
 def test_existing_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -43,6 +44,55 @@ def test_devices_stay_devices(tmp_path: Path) -> None:
     check_writable(Path("/dev/null"))
     write_file(Path("/dev/null"), b"x")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_pipe_without_reader_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    check_writable(tmp_path / "pipe")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_file_below_dev_is_a_file() -> None:
+    """/dev/shm has ordinary files, which are replaced, not added to."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no /dev/shm")
+    path = Path(f"/dev/shm/specli-test-{os.getpid()}")
+    try:
+        for content in (b"old", b"new"):
+            write_file(path, content)
+        assert path.read_bytes() == b"new"
+    finally:
+        path.unlink()
+
+
+def test_permissions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"secret")
+    path.chmod(0o600)
+    write_file(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "ü" * 127 + "x", "\U0001f98a" * 63])
+def test_longest_names(tmp_path: Path, name: str) -> None:
+    write_file(tmp_path / name, b"x")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(b"old")
+    with pytest.raises(TypeError), writing(tmp_path / "out") as file:
+        file.writelines([b"new", "text"])  # type: ignore[list-item]
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out", b"old")]
+
+
+def test_parts_of_killed_processes_are_found(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    stale = tmp_path / f".m.gguf.{gone.pid}.part"
+    for name in (stale.name, part_of(tmp_path / "m.gguf").name, ".m.part", "m.gguf.1.part", f".{'9' * 30}.part"):
+        (tmp_path / name).touch()
+    assert stale_parts(tmp_path) == [stale]
 
 
 def test_pipes_are_written_to() -> None:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from specli._version import __version__
 from specli.cli.command import TableCommand, fit_help, name_columns
+from specli.cli.interrupt import Terminated, terminable
 from specli.cli.streams import discard_output
 from specli.cli.tree import COMMANDS, ROOT_OPTIONS, SUMMARY
 from specli.errors import ResourceError, SpecliError, UsageError, did_you_mean
@@ -108,10 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; None = those of the process.
 
     Returns:
-        Exit code: 0 done, 1 error, 2 usage, 130 interrupted.
+        Exit code: 0 done, 1 error, 2 usage, 130 interrupted, 128 and the signal's number if asked to end by one.
     """
     try:
-        code = app(args=arguments, prog_name="specli", standalone_mode=False)
+        with terminable():
+            code = app(args=arguments, prog_name="specli", standalone_mode=False)
+    except Terminated as error:
+        return 128 + error.signum
     except SpecliError as error:
         complain(error)
         return 2 if isinstance(error, UsageError) else 1

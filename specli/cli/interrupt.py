@@ -1,10 +1,50 @@
-"""Ctrl-C that leaves the engine consistent: the first one is noticed between tokens, the second one acts at once."""
+"""Signals: Ctrl-C that leaves the engine consistent, and requests to end that leave no incomplete files."""
 
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Terminated(BaseException):
+    """The process was asked to end.
+
+    Args:
+        signum: By which signal.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Lets the first SIGTERM or SIGHUP raise `Terminated` while the block runs, so that it cleans up.
+
+    The next one ends the process at once. A signal that is ignored (`nohup`) or has a handler stays as it is.
+    """
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+        raise Terminated(signum)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number in ENDINGS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class InterruptFlag:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, pla
 from specli.convert.target import Target, target_from_directory, target_from_gguf
 from specli.convert.values import Values
 from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError
+from specli.files import check_writable, is_special, stale_parts
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import quantise
 from specli.gguf.write import GGUFWriter
@@ -76,7 +78,11 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
         n_bytes = sum(tensor.n_bytes for tensor in plan.tensors)
         paths: list[Path] = [path]
         if not request.dry_run:
+            check_output(path, request, directory)
             check_space(path, n_bytes)
+            job.warnings += [
+                f"{part}: left by a program that was killed; remove it" for part in stale_parts(path.parent)
+            ]
             paths = write(request, path, blueprint.architecture, keys, plan, job, progress)
             n_bytes = sum(p.stat().st_size for p in paths)
             if request.check is not None:
@@ -223,13 +229,31 @@ def output_path(request: ConvertConfig, directory: Path, general: General, outty
     return given.with_name(name)
 
 
+def check_output(path: Path, request: ConvertConfig, directory: Path) -> None:
+    """Refuses to begin what could not be written, or would take the place of what is read.
+
+    Raises:
+        ResourceError: The file cannot be written.
+        UsageError: It is a pipe, a device, or a file of the checkpoint or the target.
+    """
+    check_writable(path)
+    if is_special(path):
+        raise UsageError(f"{path}: is a pipe or a device, expected a file")
+    if not path.exists():
+        return
+    read = [item for item in directory.iterdir() if item.suffix != ".gguf"]
+    read += [Path(request.target)] if request.target is not None and Path(request.target).is_file() else []
+    if any(item.exists() and path.samefile(item) for item in read):
+        raise UsageError(f"{path}: is read by the conversion, expected another file")
+
+
 def check_space(path: Path, n_bytes: int) -> None:
     """Refuses to begin what the disk cannot hold; an existing file is replaced only at the end, so it counts.
 
     Raises:
         ResourceError: There is too little space.
     """
-    free = shutil.disk_usage(path.parent).free
+    free = shutil.disk_usage(Path(os.path.realpath(path)).parent).free
     needed = n_bytes + HEADROOM_BYTES
     if free < needed:
         raise ResourceError(f"{path}: needs {needed / 1e6:.0f} MB, {free / 1e6:.0f} MB are free")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from specli.errors import FormatError, ResourceError
+from specli.errors import FormatError
+from specli.files import Output
 from specli.gguf.file import DEFAULT_ALIGNMENT, MAGIC, MAX_AXES, MAX_TENSOR_NAME, padded
 from specli.gguf.metadata import NUMBER_FORMATS, ValueType, show
 from specli.gguf.types import QuantType
@@ -133,19 +133,13 @@ class GGUFWriter:
         shards = self._shards()
         paths = self._shard_paths(len(shards))
         with contextlib.ExitStack() as unfinished:
-            parts = []
-            for number, (path, tensors) in enumerate(zip(paths, shards, strict=True)):
-                part = path.with_name(f".{path.name}.{os.getpid()}.part")
-                unfinished.callback(part.unlink, missing_ok=True)
-                try:
-                    with part.open("wb") as file:
-                        self._write(file, self._shard_pairs(number, len(shards)), tensors, progress)
-                except OSError as error:
-                    reason = (error.strerror or str(error)).lower()
-                    raise ResourceError(f"{path}: cannot write: {reason}") from None
-                parts.append(part)
-            for part, path in zip(parts, paths, strict=True):
-                part.replace(path)
+            outputs = [Output(path) for path in paths]
+            for number, (output, tensors) in enumerate(zip(outputs, shards, strict=True)):
+                unfinished.callback(output.discard)
+                with output.open() as file:
+                    self._write(file, self._shard_pairs(number, len(shards)), tensors, progress)
+            for output in outputs:
+                output.commit()
         return paths
 
     def __enter__(self) -> GGUFWriter:

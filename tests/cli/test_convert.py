@@ -1,12 +1,16 @@
 """`specli convert`: options to `ConvertConfig`, the report to the two streams."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from specli.cli import main
 from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, TensorRow
+from tests.support.checkpoints import CASES
 
 REPORT = ConvertReport(
     layout="eagle3: AngelSlim / vLLM",
@@ -124,3 +128,43 @@ def test_usage_errors(
     assert main(["convert", "src", *arguments]) == 2
     assert capsys.readouterr().err.splitlines(keepends=True)[0] == message
     assert asked == []
+
+
+SLOW = """
+import sys, time
+from specli.cli import main
+from specli.convert import run
+
+def say(self, name, n_bytes):
+    if n_bytes:
+        print("writing", flush=True)
+        time.sleep(60)
+
+run._Meter._say = say
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signal_leaves_nothing_behind(tmp_path: Path, signum: signal.Signals) -> None:
+    CASES["qwen3"].write(tmp_path / "qwen3")
+    (tmp_path / "x.gguf").write_bytes(b"old")
+    arguments = ("convert", str(tmp_path / "qwen3"), "--outfile", str(tmp_path / "x.gguf"))
+    with subprocess.Popen([sys.executable, "-c", SLOW, *arguments], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        assert len(list(tmp_path.iterdir())) == 3  # the part as well
+        process.send_signal(signum)
+        assert process.wait(30) == 128 + signum
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["qwen3", "x.gguf"]
+    assert (tmp_path / "x.gguf").read_bytes() == b"old"
+
+
+def test_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
+    """As `nohup` has it."""
+    hang_up = SLOW.replace("time.sleep(60)", "os.kill(os.getpid(), signal.SIGHUP)")
+    code = f"import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN){hang_up}"
+    CASES["qwen3"].write(tmp_path / "qwen3")
+    arguments = ("convert", str(tmp_path / "qwen3"), "--outfile", str(tmp_path / "x.gguf"))
+    assert subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=False).returncode == 0
+    assert (tmp_path / "x.gguf").exists()

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from specli.convert import ConvertConfig, Progress, convert
 from specli.convert.config import OUTTYPES
+from specli.errors import ResourceError, UsageError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES, V, write_json
 
@@ -117,6 +120,63 @@ def test_shards(tmp_path: Path, changes: dict[str, int], counts: list[int]) -> N
         f"x-{i:05d}-of-{len(counts):05d}.gguf" for i in range(1, len(counts) + 1)
     ]
     assert len(GGUFFile.open(report.paths[0]).tensors) == sum(counts)
+
+
+def outputs_as_they_were(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {p.name: (p.lstat().st_mode, b"" if not p.is_file() else p.read_bytes()) for p in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a device", "folder in the way", "weights", "config"])
+def test_outfile_that_is_no_new_file(tmp_path: Path, kind: str) -> None:
+    source = folder(tmp_path, "qwen3")
+    place = tmp_path / "place"
+    place.mkdir()
+    path = place / "x.gguf"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/null")
+    elif kind == "link to a device":
+        path.symlink_to("/dev/null")
+    elif kind == "folder in the way":
+        path = source / "model.safetensors" / "x.gguf"
+    else:
+        path.symlink_to(source / ("model.safetensors" if kind == "weights" else "config.json"))
+    before = outputs_as_they_were(place), outputs_as_they_were(source)
+    with pytest.raises((UsageError, ResourceError)) as caught:
+        convert(ConvertConfig(source, outfile=path))
+    assert str(caught.value) == {
+        "folder in the way": f"{path.parent}: no such directory",
+        "weights": f"{path}: is read by the conversion, expected another file",
+        "config": f"{path}: is read by the conversion, expected another file",
+    }.get(kind, f"{path}: is a pipe or a device, expected a file")
+    assert (outputs_as_they_were(place), outputs_as_they_were(source)) == before
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_target_file_is_not_replaced(tmp_path: Path) -> None:
+    (target,) = convert(ConvertConfig(folder(tmp_path, "qwen3"), outfile=tmp_path / "t.gguf")).paths
+    source, content = folder(tmp_path, "dflash-zlab"), target.read_bytes()
+    with pytest.raises(UsageError, match="is read by the conversion"):
+        convert(ConvertConfig(source, outfile=target, target=target))
+    assert target.read_bytes() == content
+
+
+def test_outfile_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link.gguf").symlink_to(tmp_path / "real.gguf")
+    convert(ConvertConfig(folder(tmp_path, "qwen3"), outfile=tmp_path / "link.gguf"))
+    assert (tmp_path / "link.gguf").is_symlink()
+    assert len(GGUFFile.open(tmp_path / "real.gguf").tensors) > 0
+
+
+def test_parts_of_a_killed_conversion_are_said(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    part = tmp_path / f".x.gguf.{gone.pid}.part"
+    part.touch()
+    report = convert(ConvertConfig(folder(tmp_path, "qwen3"), outfile=tmp_path / "x.gguf"))
+    assert f"{part}: left by a program that was killed; remove it" in report.warnings
+    assert part.exists()
 
 
 MEASURE = """

@@ -191,7 +191,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "no" / "m.gguf"
     with pytest.raises(ResourceError) as caught:
         GGUFWriter(path, "llama").close()
-    assert str(caught.value) == f"{path}: cannot write: no such file or directory"
+    assert str(caught.value) == f"{path}: cannot be written: No such file or directory"
 
 
 def test_the_file_gets_ordinary_permissions(path: Path) -> None:

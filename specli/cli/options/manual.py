@@ -27,6 +27,7 @@ EXIT_STATUS = (
     ("0", "done"),
     ("1", "a file, a model or the machine is at fault"),
     ("2", "the command line is wrong"),
+    ("129, 143", "asked to end by SIGHUP or SIGTERM"),
     ("130", "interrupted"),
 )
 

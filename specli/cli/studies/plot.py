@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specli.cli.studies.stats_view import MAX_POSITIONS, time_shares
 from specli.errors import ResourceError, UsageError
-from specli.files import check_writable
+from specli.files import check_writable, writing
 
 if TYPE_CHECKING:
     from specli.study.comparison import Comparison, Contender
@@ -50,14 +49,8 @@ def save(picture: Any, path: Path) -> None:
     Raises:
         ResourceError: The file cannot be written.
     """
-    temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
-        picture.savefig(temporary, dpi=150)
-        temporary.replace(path)
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path) as file:
+        picture.savefig(file, dpi=150, format=path.suffix.lower().removeprefix("."))
 
 
 def plot_comparison(comparison: Comparison, path: Path) -> None:
