@@ -17,7 +17,7 @@ from specli.drafters import DrafterInputs, detect_type
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
 from specli.drafters.pairing import check_kind, check_number, check_taps, draft_file_of, target_config
-from specli.drafters.stepping import Candidates, CandidateSampler, likeliest
+from specli.drafters.stepping import Candidates, CandidateSampler, likeliest, long_enough
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
 from specli.models.dflash_config import DFlashConfig
@@ -125,7 +125,7 @@ class DFlash:
             return likeliest(values, ids, self._config, limit=request.max_tokens)
         network.backbone(request.last_token, position)
         draft = self._stepwise(network, request.last_token, min(self._config.n_max, request.max_tokens))
-        return draft if len(draft.tokens) >= self._config.n_min else Draft()
+        return long_enough(draft, self._config)
 
     def accept(self, slot: int, n_accepted: int) -> None:
         """Nothing: `process` has seen the tokens, and positions say which of them count."""

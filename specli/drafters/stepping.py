@@ -97,7 +97,16 @@ def likeliest(values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], confi
     tokens, best = ids[:n, 0].tolist(), values[:n, 0].tolist()
     if not all(map(math.isfinite, best)):
         del tokens[next(i for i, value in enumerate(best) if not math.isfinite(value)) :]
-    return Draft(tokens) if len(tokens) >= config.n_min else Draft()
+    return long_enough(Draft(tokens), config)
+
+
+def long_enough(draft: Draft, config: DraftConfig) -> Draft:
+    """The draft, or an empty one where it is shorter than `n_min`.
+
+    A sampled draft is kept however short: its length depends on the tokens drawn, so dropping it would take tokens away
+    because of what they are, and rejection sampling would no longer give the target's distribution. llama.cpp drops it.
+    """
+    return draft if draft.probabilities is not None or len(draft.tokens) >= config.n_min else Draft()
 
 
 def collect(
@@ -110,8 +119,8 @@ def collect(
 ) -> Draft:
     """Proposes until the best candidate is less likely than `p_min`, or `n_max` or `limit` is reached.
 
-    The order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token. A draft shorter than `n_min` is
-    dropped.
+    The order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token. What is too short is dropped by
+    `long_enough`.
 
     Args:
         candidates: After the last token of the sequence.
@@ -130,4 +139,4 @@ def collect(
         if len(draft.tokens) >= min(config.n_max, limit):
             break
         candidates = advance(draft.tokens[-1])
-    return draft if len(draft.tokens) >= config.n_min else Draft()
+    return long_enough(draft, config)

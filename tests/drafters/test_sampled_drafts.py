@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from specli.drafters.base import Draft
 from specli.drafters.config import DraftConfig
 from specli.engine.verify import lossless_rule
 from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors
-from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
+from tests.support.tiny_dflash import tiny_dflash
+from tests.support.tiny_drafters import tiny_assistant, tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
 N_TRIALS = 20_000  # finds a token whose share is off by 2 of 100 points with a probability above 0.999
@@ -87,3 +90,119 @@ def test_tokens_follow_the_target(tmp_path: Path, spec_type: str) -> None:
         assert sum(seconds.values()) > N_TRIALS / 50
         inside = Counter({token: n for token, n in proposed.items() if token in first})
         assert chi_square(inside, first) > LIMIT  # what the drafter proposed does not follow the target
+
+
+# --- drafts that p_min ends early, with an n_min ---------------------------------------------------------------------
+
+N_DRAFTS = 2000
+N_LETTERS = 12
+SHORT_PROMPT, SHORT_LAST = [1, 2, 3, 4, 5, 6, 7], 3
+
+
+def flat_head(seed: int) -> dict[str, np.ndarray | None]:
+    """A head whose logits have a standard deviation of about 1."""
+    return {"output.weight": np.random.default_rng(seed).normal(0, 1 / 8, (N_LETTERS, 64)).astype(np.float32)}
+
+
+def of_letters(folder: Path, family: str) -> Path:
+    return tiny_gguf(folder / "t.gguf", family, vocab="letters", tensors=flat_head(7))
+
+
+def with_heads(folder: Path, n_heads: int) -> Path:
+    return tiny_mtp(folder / "t.gguf", "qwen35", vocab="letters", own_norm=False, n_heads=n_heads, tensors=flat_head(7))
+
+
+def spark(folder: Path) -> Path:
+    """Its confidence depends on the token before only."""
+    confidence = np.concatenate([np.zeros(64), np.random.default_rng(4).normal(0, 2, 16)]).astype(np.float32)
+    tensors = {"conf_proj.weight": confidence[np.newaxis], "conf_proj.bias": np.zeros(1, np.float32)}
+    return tiny_dflash(folder / "d.gguf", vocab="letters", markov=16, confidence=True, block_size=4, tensors=tensors)
+
+
+# Name → files, p_min between the second slot's best probabilities, whether the tokens drawn decide on the length.
+EARLY_ENDS: dict[str, tuple[Callable[[Path], tuple[Path, Path | None]], float, bool]] = {
+    "draft-simple": (
+        lambda f: (of_letters(f, "llama"), tiny_gguf(f / "d.gguf", vocab="letters", seed=1, tensors=flat_head(8))),
+        0.23,
+        True,
+    ),
+    "draft-eagle3": (lambda f: (of_letters(f, "qwen3"), tiny_eagle3(f / "d.gguf", vocab="letters")), 0.45, True),
+    "draft-mtp": (lambda f: (with_heads(f, 1), None), 0.24, True),
+    "draft-mtp several heads": (lambda f: (with_heads(f, 2), None), 0.25, True),
+    "draft-mtp assistant": (
+        lambda f: (tiny_gguf(f / "t.gguf", "gemma4"), tiny_assistant(f / "d.gguf")),
+        0.28,
+        True,
+    ),
+    "draft-dflash": (
+        lambda f: (
+            of_letters(f, "gemma3"),
+            tiny_dflash(f / "d.gguf", vocab="letters", follows_target=True, block_size=4),
+        ),
+        0.617,
+        False,
+    ),
+    "draft-dflash DFlash2": (
+        lambda f: (of_letters(f, "qwen3"), tiny_dflash(f / "d.gguf", vocab="letters", selector=4, block_size=4)),
+        0.6,
+        True,
+    ),
+    "draft-dspark": (lambda f: (of_letters(f, "qwen2"), spark(f)), 0.5, True),
+}
+
+
+@pytest.mark.parametrize("name", EARLY_ENDS)
+def test_n_min_and_p_min_leave_the_distribution_as_it_is(tmp_path: Path, name: str) -> None:
+    """The share of the first tokens behind which a draft ends early, and of every token, within 4 standard deviations.
+
+    Dropping these drafts, as llama.cpp does, is off by far more.
+    """
+    make, p_min, is_drawn = EARLY_ENDS[name]
+    target, draft = make(tmp_path)
+    config = DraftConfig(n_max=2, n_min=2, p_min=p_min, probabilistic=True)
+    with open_pair(target, draft, name.split()[0], config, kernels=executors()[-1]) as pair:
+        pair.prompt(SHORT_PROMPT)
+        logits = rows_after(pair, [SHORT_LAST])[0].astype(np.float64)
+        # A bias makes the target like what is drafted, so that most drafts stand: it must be felt if they are dropped.
+        (candidates, q), *_ = pair.draft(SHORT_LAST, temperature=1.0).probabilities or []
+        liked = logits.max() + np.log(q / q[0])
+        bias = dict(zip(candidates.tolist(), (liked - logits[candidates]).tolist(), strict=True))
+        logits[candidates] = liked
+        p = np.exp(logits - logits.max())
+        p /= p.sum()
+        known: dict[tuple[int, ...], np.ndarray] = {}
+
+        def firsts(drops_short: bool) -> tuple[np.ndarray, set[int], set[int]]:
+            """Counts by token, and the tokens drafted first behind which a draft ended early, or went on."""
+            sampling = SamplingConfig(
+                temperature=1.0, samplers=("temperature",), seed=5, logit_bias=tuple(bias.items())
+            )
+            sampler = Sampler(sampling, pair.tokenizer, n_vocab=len(p))
+            rule = lossless_rule(frozenset())
+            counts, short, long = np.zeros(len(p)), set(), set()
+            for _ in range(N_DRAFTS):
+                drafted = pair.draft(SHORT_LAST, temperature=1.0, seed=11)
+                assert drafted.probabilities is not None
+                (short if len(drafted.tokens) == 1 else long).add(drafted.tokens[0])
+                if drops_short and len(drafted.tokens) < config.n_min:
+                    drafted = Draft()
+                key = tuple(drafted.tokens)
+                if key not in known:
+                    known[key] = rows_after(pair, [SHORT_LAST, *key])
+                counts[rule(drafted, known[key], sampler).tokens[0]] += 1
+            return counts, short, long
+
+        def deviations(counts: np.ndarray, short: set[int]) -> np.ndarray:
+            """Of the share of `short` and of the tokens, in standard deviations."""
+            places = list(short)
+            found = np.append(counts, counts[places].sum())
+            chance = np.append(p, p[places].sum())
+            expected = N_DRAFTS * chance
+            return np.abs(found - expected) / np.sqrt(np.maximum(expected * (1 - chance), 1))
+
+        counts, short, long = firsts(drops_short=False)
+        assert short
+        assert bool(long) == is_drawn
+        assert deviations(counts, short).max() < 4
+        if is_drawn:
+            assert deviations(firsts(drops_short=True)[0], short).max() > 6

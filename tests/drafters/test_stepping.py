@@ -159,6 +159,15 @@ def test_drafting_ends_where_nothing_is_possible() -> None:
     assert likeliest(values, np.array([[1], [0], [1]]), DraftConfig(n_max=3), limit=9).tokens == [1]
 
 
+def test_a_sampled_draft_is_kept_however_short() -> None:
+    """Whether it ended early depends on the tokens drawn."""
+    sampler = CandidateSampler(probabilistic=True)
+    sampler.prepare(request(temperature=1.0))
+    config = DraftConfig(n_max=3, n_min=2, p_min=0.85)
+    draft = collect(STEPS[0], lambda _: STEPS[1], sampler, config, limit=100)
+    assert len(draft.tokens) == 1
+
+
 def test_sampled_drafts_carry_the_candidates_of_every_token() -> None:
     sampler = CandidateSampler(probabilistic=True)
     sampler.prepare(request(temperature=1.0))

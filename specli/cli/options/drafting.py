@@ -51,7 +51,7 @@ OPTIONS = (
         field="speculation.draft.n_max", kind=integer(0, 1024), env="LLAMA_ARG_SPEC_DRAFT_N_MAX", types=NETWORK_TYPES,
     ),
     drafting(
-        ("--spec-draft-n-min",), "shorter drafts of a network are dropped",
+        ("--spec-draft-n-min",), "shorter drafts of a network are dropped, unless they are sampled",
         field="speculation.draft.n_min", kind=integer(), env="LLAMA_ARG_SPEC_DRAFT_N_MIN", types=NETWORK_TYPES,
     ),
     drafting(
