@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property, partial
@@ -12,6 +13,8 @@ from specli.tokenizer.bytelevel import decode_bytes
 from specli.tokenizer.special import HIDDEN, Attribute, Partition
 from specli.tokenizer.stream import StreamDecoder
 from specli.tokenizer.vocabulary import Kind, Vocabulary
+
+log = logging.getLogger(__name__)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -106,19 +109,28 @@ class Tokenizer:
 
         Args:
             text: Any text.
-            add_special: Add BOS and EOS where the vocabulary wants them, even if the text has them already.
+            add_special: Add BOS and EOS where the vocabulary wants them, even if the text has them already; a
+                warning is logged then.
             parse_special: Recognise control tokens in the text; user-defined tokens always are.
         """
         text = _SURROGATE.sub("\ufffd", text)
-        ids = [self.bos_id] if add_special and self.add_bos and self.bos_id is not None else []
+        ids: list[int] = []
         for part in (self._all_specials if parse_special else self._visible_specials).split(text):
             if isinstance(part, int):
                 ids.append(part)
             else:
                 ids += self._encoder.encode(part)
-        if add_special and self.add_eos and self.eos_id is not None:
-            ids.append(self.eos_id)
-        return ids
+        if not add_special:
+            return ids
+        bos = [self.bos_id] if self.add_bos and self.bos_id is not None else []
+        eos = [self.eos_id] if self.add_eos and self.eos_id is not None else []
+        if bos and ids[:1] == bos:
+            log.warning(
+                "the prompt starts with two BOS tokens: the model adds one to the text's %s", self.texts[bos[0]]
+            )
+        if eos and ids[-1:] == eos:
+            log.warning("the prompt ends with two EOS tokens: the model adds one to the text's %s", self.texts[eos[0]])
+        return bos + ids + eos
 
     def encode_chat(self, text: str) -> list[int]:
         """Token ids of a rendered conversation: BOS and EOS once, whether the template writes them or not."""

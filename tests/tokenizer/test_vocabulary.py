@@ -42,6 +42,38 @@ def test_defaults_of_sentencepiece() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "n_bos", "n_eos", "doubled"),
+    [
+        ("a", 1, 1, []),
+        ("", 1, 1, []),
+        ("<s>a", 2, 1, ["BOS"]),
+        ("a<s>", 2, 1, []),
+        ("a</s>", 1, 2, ["EOS"]),
+        ("</s>a", 1, 2, []),
+        ("<s>a</s>", 2, 2, ["BOS", "EOS"]),
+        ("<s>", 2, 1, ["BOS"]),
+    ],
+)
+def test_second_bos_or_eos_is_kept_and_said(
+    text: str, n_bos: int, n_eos: int, doubled: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """llama.cpp warns likewise; it looks at EOS in byte-pair vocabularies only."""
+    tokenizer = open_changed(spm_vocab().metadata, add_bos_token=("bool", True), add_eos_token=("bool", True))
+    ids = tokenizer.encode(text, add_special=True, parse_special=True)
+    assert (ids[0], ids.count(1), ids.count(2), ids[-1]) == (1, n_bos, n_eos, 2)
+    said = [message.partition(":")[0] for message in caplog.messages]
+    texts = {"BOS": "the prompt starts with two BOS tokens", "EOS": "the prompt ends with two EOS tokens"}
+    assert said == [texts[name] for name in doubled]
+
+
+@pytest.mark.parametrize(("add_special", "parse_special"), [(False, True), (True, False)])
+def test_single_bos_draws_no_warning(add_special: bool, parse_special: bool, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = open_changed(spm_vocab().metadata, add_bos_token=("bool", True))
+    ids = tokenizer.encode("<s>a", add_special=add_special, parse_special=parse_special)
+    assert (ids.count(1), caplog.messages) == (1, [])
+
+
+@pytest.mark.parametrize(
     ("pre", "add_bos", "bos"),
     [("gpt-2", False, 11), ("llama-bpe", True, 11), ("tekken", True, 11), ("glm4", False, None), (None, False, 11)],
 )
