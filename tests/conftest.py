@@ -16,10 +16,10 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of references and goldens beside the repository."""
+    """The folder beside the repository with what is too large for it, or not free to be passed on."""
     path = ROOT.parent / "shared"
     if not path.is_dir():
-        pytest.skip("no ../shared beside the repository")
+        pytest.skip("no ../shared beside the repository: tests/golden/README.md says what it holds")
     return path
 
 

@@ -39,13 +39,13 @@ STATISTICS = re.compile(
 
 
 @cache
-def recorded(path: Path) -> list[dict[str, Any]]:
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+def recorded() -> list[dict[str, Any]]:
+    runs = json.loads((Path(__file__).parents[1] / "golden" / "drafters.json").read_text(encoding="utf-8"))["runs"]
     return [run for run in runs if run["run"].startswith("ngram")]
 
 
 def replay(make: Callable[[], NgramTable], run: dict[str, Any]) -> DrafterChain:
-    """Feeds the recorded stream as llama-speculative-simple does (speculation.md §9.1).
+    """Feeds the recorded stream as llama-speculative-simple does.
 
     It drafts the first token too, so `begin` gets the prompt without its last token; a cap of 0 means none; and once a
     drafter has had a draft, it closes every round with `accept`, also those without a draft.
@@ -67,8 +67,8 @@ def replay(make: Callable[[], NgramTable], run: dict[str, Any]) -> DrafterChain:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_drafts_and_statistics_equal_the_recorded_ones(name: str, shared: Path) -> None:
-    runs = [run for run in recorded(shared / "golden" / "drafters.json") if run["run"] == name]
+def test_drafts_and_statistics_equal_the_recorded_ones(name: str) -> None:
+    runs = [run for run in recorded() if run["run"] == name]
     assert runs
     for run in runs:
         (stats,) = replay(RUNS[name], run).stats
@@ -85,5 +85,5 @@ def test_drafts_and_statistics_equal_the_recorded_ones(name: str, shared: Path) 
             assert ", ".join(f"{rate:.3f}" for rate in stats.acceptance_per_pos) == line.groups()[7]
 
 
-def test_every_recorded_ngram_run_is_replayed(shared: Path) -> None:
-    assert {run["run"] for run in recorded(shared / "golden" / "drafters.json")} == set(RUNS)
+def test_every_recorded_ngram_run_is_replayed() -> None:
+    assert {run["run"] for run in recorded()} == set(RUNS)

@@ -39,8 +39,8 @@ def drafts(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return made
 
 
-def recorded(shared: Path, name: str) -> list[dict[str, Any]]:
-    runs = json.loads((shared / "golden" / "drafters.json").read_text())["runs"]
+def recorded(name: str) -> list[dict[str, Any]]:
+    runs = json.loads((Path(__file__).parents[1] / "golden" / "drafters.json").read_text())["runs"]
     return [record for record in runs if record["run"] == name]
 
 
@@ -66,11 +66,11 @@ def explained(pair: Pair, found: list[int], expected: list[int], p_min: float) -
 
 
 @pytest.mark.parametrize("run_name", RUNS)
-def test_drafts_equal_recorded_ones(run_name: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+def test_drafts_equal_recorded_ones(run_name: str, smollm2_path: Path, drafts: dict[str, Path]) -> None:
     p_min = 0.5 if "p0.5" in run_name else 0.0
     n_first, n_steps = 0, 0
     with open_run(run_name, smollm2_path, drafts) as pair:
-        for record in recorded(shared, run_name):
+        for record in recorded(run_name):
             pair.prompt(record["prompt_ids"][:-1], chunk=256)
             for position, last, expected, verified in record["steps"]:
                 assert position == len(pair.history)
@@ -86,9 +86,9 @@ def test_drafts_equal_recorded_ones(run_name: str, shared: Path, smollm2_path: P
 
 
 @pytest.mark.parametrize("run_name", RUNS)
-def test_as_many_tokens_stand(run_name: str, shared: Path, smollm2_path: Path, drafts: dict[str, Path]) -> None:
+def test_as_many_tokens_stand(run_name: str, smollm2_path: Path, drafts: dict[str, Path]) -> None:
     """Along the recorded text, with our own drafts: share of drafts whose first i tokens all stand, within 0.02."""
-    records = recorded(shared, run_name)
+    records = recorded(run_name)
     ours, theirs, n_ours, n_theirs = Counter[int](), Counter[int](), 0, 0
     with open_run(run_name, smollm2_path, drafts) as pair:
         for record in records:

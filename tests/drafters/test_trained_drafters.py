@@ -130,8 +130,8 @@ def gap(pair: Pair, last: int, found: list[int], draft: list[int]) -> float:
     return float(values[step, 0] - values[step, place[0]]) if len(place) else np.inf
 
 
-def recorded_runs(shared: Path, name: str) -> list[dict[str, Any]]:
-    golden = json.loads((shared / "golden" / "drafters.json").read_text(encoding="utf-8"))
+def recorded_runs(name: str) -> list[dict[str, Any]]:
+    golden = json.loads((Path(__file__).parents[1] / "golden" / "drafters.json").read_text(encoding="utf-8"))
     return [entry for entry in golden["runs"] if entry["run"] == name]
 
 
@@ -142,7 +142,7 @@ def test_smollm2_drafts_are_llama_cpps_up_to_near_ties(
 ) -> None:
     tally = Tally()
     with smollm2(smollm2_path, smollm2_drafter(shared, folder), n_max) as pair:
-        for recorded in recorded_runs(shared, f"eagle3 bf16 n{n_max}"):
+        for recorded in recorded_runs(f"eagle3 bf16 n{n_max}"):
             before = tally.n_drafted
             follow(pair, recorded, tally)
             assert tally.n_drafted - before == recorded["n_drafted"]
@@ -156,7 +156,7 @@ def test_both_layouts_of_the_drafter_draft_alike(smollm2_path: Path, shared: Pat
     drafts = []
     for source in ("angelslim", "speculators"):
         with smollm2(smollm2_path, smollm2_drafter(shared, folder, source), 5) as pair:
-            pair.prompt(recorded_runs(shared, "eagle3 bf16 n3")[0]["prompt_ids"])
+            pair.prompt(recorded_runs("eagle3 bf16 n3")[0]["prompt_ids"])
             drafts.append(pair.draft(3725).tokens)
     assert drafts[0] == drafts[1]
 
@@ -168,7 +168,7 @@ def test_deliberate_mistakes_show(smollm2_path: Path, shared: Path, folder: Path
     draft = smollm2_drafter(shared, folder, **MISTAKES[mistake])
     tally = Tally()
     with smollm2(smollm2_path, draft, 3) as pair:
-        for recorded in recorded_runs(shared, "eagle3 bf16 n3")[:2]:
+        for recorded in recorded_runs("eagle3 bf16 n3")[:2]:
             follow(pair, recorded, tally)
     assert (max(tally.gaps) < NEAR_TIE) == (mistake == "right")
 
@@ -176,7 +176,7 @@ def test_deliberate_mistakes_show(smollm2_path: Path, shared: Path, folder: Path
 @pytest.mark.real
 @pytest.mark.parametrize("n_max", [1, 3, 8, 16])
 def test_smollm2_text_is_that_of_plain_decoding(smollm2_path: Path, shared: Path, folder: Path, n_max: int) -> None:
-    prompts = [entry["prompt_ids"] for entry in recorded_runs(shared, "eagle3 bf16 n3")]
+    prompts = [entry["prompt_ids"] for entry in recorded_runs("eagle3 bf16 n3")]
     request = RequestConfig(n_predict=64, sampling=GREEDY)
     plain = run(smollm2_path, prompts, request=request, kernels=KERNELS, n_ctx=1024)
     drafted = run(

@@ -154,7 +154,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_would_be_seen(mistake: str, tmp_path: Path) -> None:
-    """What `../shared/drafters/README.md` lists: acceptance hides some of these, logits do not."""
+    """Mistakes that acceptance may hide; logits do not."""
     target = tiny_gguf(tmp_path / "target.gguf", n_layer=3)
     right = tiny_dflash(tmp_path / "right.gguf", markov=16)
     wrong = tiny_dflash(tmp_path / "wrong.gguf", markov=16, **MISTAKES[mistake])  # type: ignore[arg-type]

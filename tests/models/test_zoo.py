@@ -1,4 +1,4 @@
-"""Tiny checkpoints against the results of llama.cpp b11434 and transformers recorded for them (shared/golden/zoo)."""
+"""Tiny checkpoints against what llama.cpp b11434 and transformers make of them (../shared/golden/zoo)."""
 
 import json
 from functools import cache
@@ -14,7 +14,7 @@ from tests.support.hf import write_hf_gguf
 from tests.support.running import all_logits, forward, negative_log_likelihood, open_model
 
 # Recorded values are rounded to 1e-5 or 1e-6. gemma3: llama.cpp looks GELU up in a half-precision table, which moves
-# its logits by up to 0.004 (zoo/README.md).
+# its logits by up to 0.004.
 TOLERANCE = {"llama": 2e-4, "qwen3": 2e-4, "gemma3": 8e-3}
 NEAR_TIE = 0.02  # top-two gap below which another order of rounding may choose the other token
 

@@ -19,7 +19,7 @@ def pairs(file: GGUFFile) -> dict[str, tuple[str, Any]]:
 
 
 def describe(file: GGUFFile) -> dict[str, list[dict[str, Any]]]:
-    """The form of ../shared/golden/zoo/*/gguf/*.json: long arrays and data as SHA-256."""
+    """The form of `../shared/golden/zoo/*/gguf/*.json` (tests/golden/README.md): long arrays and data as SHA-256."""
     metadata = []
     for key, (kind, value) in pairs(file).items():
         if isinstance(value, list) and len(value) > 64:

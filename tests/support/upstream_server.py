@@ -8,7 +8,8 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,28 @@ def upstream_answers(
     program: Path, options: Sequence[str], prompts: Sequence[str], n_tokens: int, log: Path
 ) -> list[UpstreamAnswer]:
     """Starts the server with `options`, asks it one prompt after the other and ends it; `log` is a file to write."""
+    with _serving(program, options, log) as port:
+        results = [_complete(port, _request(prompt, n_tokens)) for prompt in prompts]
+    drafts = _drafts(log.read_text(encoding="utf-8", errors="replace"))
+    return [
+        UpstreamAnswer(
+            result["tokens"], result["timings"].get("draft_n", 0), result["timings"].get("draft_n_accepted", 0), of
+        )
+        for result, of in zip(results, drafts, strict=True)
+    ]
+
+
+def upstream_completions(
+    program: Path, options: Sequence[str], bodies: Sequence[dict[str, Any]], log: Path
+) -> list[dict[str, Any]]:
+    """The server's answers to completion requests, one after the other."""
+    with _serving(program, options, log) as port:
+        return [_complete(port, body) for body in bodies]
+
+
+@contextmanager
+def _serving(program: Path, options: Sequence[str], log: Path) -> Iterator[str]:
+    """Starts the server and ends it; gives its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -55,17 +78,10 @@ def upstream_answers(
         server = subprocess.Popen([program, *options, *own], stdout=output, stderr=output)
     try:
         _wait(server, port, log)
-        results = [_complete(port, prompt, n_tokens) for prompt in prompts]
+        yield port
     finally:
         server.terminate()
         server.wait(60)
-    drafts = _drafts(log.read_text(encoding="utf-8", errors="replace"))
-    return [
-        UpstreamAnswer(
-            result["tokens"], result["timings"].get("draft_n", 0), result["timings"].get("draft_n_accepted", 0), of
-        )
-        for result, of in zip(results, drafts, strict=True)
-    ]
 
 
 def _wait(server: subprocess.Popen[bytes], port: str, log: Path) -> None:
@@ -80,8 +96,11 @@ def _wait(server: subprocess.Popen[bytes], port: str, log: Path) -> None:
     raise AssertionError(f"the server does not answer: {log.read_text(errors='replace')[-2000:]}")
 
 
-def _complete(port: str, prompt: str, n_tokens: int) -> dict[str, Any]:
-    body = {"prompt": prompt, "n_predict": n_tokens, "temperature": 0, "cache_prompt": False, "return_tokens": True}
+def _request(prompt: str, n_tokens: int) -> dict[str, Any]:
+    return {"prompt": prompt, "n_predict": n_tokens, "temperature": 0, "cache_prompt": False, "return_tokens": True}
+
+
+def _complete(port: str, body: dict[str, Any]) -> dict[str, Any]:
     request = Request(f"http://127.0.0.1:{port}/completion", json.dumps(body).encode())
     request.add_header("Content-Type", "application/json")
     with urlopen(request, timeout=300) as response:

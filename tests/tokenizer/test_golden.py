@@ -1,4 +1,4 @@
-"""Token ids recorded from llama.cpp b11434 (golden/*.json, golden/zoo/*/golden.json)."""
+"""Token ids recorded from llama.cpp b11434 (golden/*.json; ../shared/golden/*.json)."""
 
 import hashlib
 import json
@@ -9,6 +9,8 @@ import pytest
 from specli.gguf.file import GGUFFile
 from specli.tokenizer import ChatTemplate, Tokenizer
 from tests.support.vocab_files import byte_level_pairs, sentencepiece_pairs, vocab_file
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def assert_recorded_ids(tokenizer: Tokenizer, golden: Path) -> None:
@@ -41,14 +43,14 @@ def test_zoo_of_gemma3s_pieces(shared: Path) -> None:
 
 
 @pytest.mark.real
-def test_smollm2(shared: Path, smollm2_path: Path) -> None:
+def test_smollm2(smollm2_path: Path) -> None:
     file = GGUFFile.open(smollm2_path)
     tokenizer = Tokenizer.from_gguf(file)
-    assert_recorded_ids(tokenizer, shared / "golden" / f"{smollm2_path.stem}.json")
+    assert_recorded_ids(tokenizer, GOLDEN / f"{smollm2_path.stem}.json")
     assert tokenizer.eog_ids == {0, 2, 4}
     assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos) == (1, 2, False)
 
-    for prompt in json.loads((shared / "golden" / "drafters.json").read_text("utf-8"))["prompts"]:
+    for prompt in json.loads((GOLDEN / "drafters.json").read_text("utf-8"))["prompts"]:
         assert tokenizer.encode(prompt["text"], add_special=True, parse_special=True) == prompt["ids"]
 
     hi = [{"role": "user", "content": "Hi"}]
