@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TypeVar
 
 from specli.cli.options.config import CommandConfig
@@ -11,6 +11,7 @@ from specli.cli.options.settings import Settings
 from specli.cli.sources import resolve_draft, resolve_target
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.errors import UsageError
+from specli.sampling.config import MODEL_CHOICES, SamplingConfig
 
 Value = TypeVar("Value")
 
@@ -99,9 +100,11 @@ def thread_fields(own: set[str]) -> list[str]:
 
 
 def request_config(config: CommandConfig) -> RequestConfig:
-    """One generation, escapes processed."""
+    """One generation, escapes processed; what was not set of the sampling is left to the model."""
     request = config.request
-    sampling, stop = request.sampling, request.stop
+    open_fields = [name for name in MODEL_CHOICES if name not in config.chosen]
+    asked = {item.name: getattr(request.sampling, item.name) for item in fields(SamplingConfig)}
+    sampling, stop = SamplingConfig(**{**asked, **dict.fromkeys(open_fields)}), request.stop
     if config.prompt.escape:
         breakers = tuple(map(unescape, sampling.dry_sequence_breakers))
         sampling, stop = replace(sampling, dry_sequence_breakers=breakers), tuple(map(unescape, stop))

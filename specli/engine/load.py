@@ -40,6 +40,7 @@ from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
 from specli.models.config import ModelConfig
 from specli.sampling.chain import with_model_defaults
+from specli.sampling.config import SamplingSettings
 from specli.tokenizer import ChatTemplate, Tokenizer
 
 MIN_OUTPUTS = 65  # rows of logits there is room for at least: any default draft, so that /spec need not load again
@@ -62,6 +63,11 @@ class RunResult:
     record_head: Mapping[str, Any]
     prompt_text: str
     plain_step_ns: float
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """The sampling that was in force."""
+        return self.generation.request.sampling.settings()
 
     def lines(self, *, details: bool = False) -> list[str]:
         """llama.cpp's statistics lines, and one that says what drafting brought."""
@@ -266,14 +272,18 @@ class Run:
     def generate(self, prompt: Sequence[int], request: RequestConfig) -> Generation:
         """Starts a request; iterate the result for `TokenEvent`s.
 
-        The model's own sampling defaults (`general.sampling.*`) stand in for settings that are not explicit.
+        What the request leaves open of the sampling is filled in by `sampling`.
 
         Raises:
             IncompatibleError: See `Engine.generate`.
         """
-        sampling = with_model_defaults(request.sampling, self._file.metadata, request.sampling.explicit)
-        self._generation = self.engine.generate(prompt, replace(request, sampling=sampling))
+        request = replace(request, sampling=self.sampling(request))
+        self._generation = self.engine.generate(prompt, request)
         return self._generation
+
+    def sampling(self, request: RequestConfig) -> SamplingSettings:
+        """The sampling of a request, with the model's own choices (`general.sampling.*`) where it leaves some open."""
+        return with_model_defaults(request.sampling, self._file.metadata)
 
     def session(self, *, system: str | None = None, variables: Mapping[str, Any] | None = None) -> Session:
         """A conversation, with the model's chat template or, without one, ChatML."""

@@ -305,7 +305,7 @@ class Generation(Iterator[TokenEvent]):
             return Draft(), None
         begun = time.perf_counter_ns()
         [(draft, drafter)] = engine.chain.draft(
-            [DraftRequest(SLOT, engine.history, last, room, request.sampling.temperature, self._sampler.seed)]
+            [DraftRequest(SLOT, engine.history, last, room, self._sampler.config.temperature, self._sampler.seed)]
         )
         self.timings.draft_ns += time.perf_counter_ns() - begun
         return draft, drafter

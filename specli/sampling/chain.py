@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 from specli.errors import UsageError
 from specli.gguf.metadata import FloatKind, IntKind, Metadata
 from specli.rng import MersenneTwister
-from specli.sampling.config import SamplingConfig
+from specli.sampling.config import SamplingConfig, SamplingSettings
 from specli.sampling.dry import Dry, find_breakers
 from specli.sampling.links import (
     AdaptiveP,
@@ -51,7 +51,7 @@ class ChainContext:
         seed: Resolved seed; every random link has its own stream of it.
     """
 
-    config: SamplingConfig
+    config: SamplingSettings
     vocabulary: Vocabulary
     n_vocab: int
     seed: int
@@ -145,34 +145,28 @@ MODEL_DEFAULTS: dict[str, tuple[str, IntKind | FloatKind]] = {
 }
 
 
-def with_model_defaults(
-    config: SamplingConfig,
-    metadata: Metadata,
-    explicit: Collection[str],
-) -> SamplingConfig:
-    """Puts the model's recommended settings in place of defaults; says so where it names an unknown sampler.
+def with_model_defaults(config: SamplingConfig, metadata: Metadata) -> SamplingSettings:
+    """Fills in what a request left to the model; says so where the model names an unknown sampler.
 
     Args:
-        config: The settings of the run.
+        config: What the request asks for.
         metadata: Of the target's file.
-        explicit: Names of the `SamplingConfig` fields that the user set; these stay. (`--samplers` makes `samplers`
-            explicit, `--sampler-seq` does not.)
     """
     found: dict[str, object] = {}
     for field, (name, kind) in MODEL_DEFAULTS.items():
         key = f"general.sampling.{name}"
-        if field not in explicit and key in metadata:
+        if getattr(config, field) is None and key in metadata:
             found[field] = metadata.require(key, kind)
-    if "samplers" not in explicit and "general.sampling.sequence" in metadata:
+    if config.samplers is None and "general.sampling.sequence" in metadata:
         names = metadata.require("general.sampling.sequence", "str").split(";")
         found["samplers"] = tuple(filter(None, map(canonical_sampler, names)))
         for name in names:
             if name and canonical_sampler(name) is None:
                 log.warning("general.sampling.sequence: unable to match sampler by name '%s'", name.lower())
-    return replace(config, **found)  # type: ignore[arg-type]
+    return config.settings(found)
 
 
-def check_sampling(config: SamplingConfig, n_vocab: int) -> None:
+def check_sampling(config: SamplingSettings, n_vocab: int) -> None:
     """Refuses settings that no chain can be built from.
 
     Raises:
@@ -232,7 +226,7 @@ def _biases(context: ChainContext) -> list[Link]:
     return [LogitBias(biases)] if biases else []
 
 
-def _without_idle_cuts(links: Sequence[Link], config: SamplingConfig) -> list[Link]:
+def _without_idle_cuts(links: Sequence[Link], config: SamplingSettings) -> list[Link]:
     """Greedy sampling takes the largest logit, whatever is cut below it just before: it becomes one argmax."""
     kept: list[Link] = []
     for link in links:

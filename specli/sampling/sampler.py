@@ -25,12 +25,12 @@ class Sampler:
     """The target's sampler of one request: samples rows of logits and follows the sequence.
 
     Args:
-        config: The settings.
+        config: The settings; what is left open takes llama.cpp's default.
         tokenizer: The target's tokenizer.
         n_vocab: Width of the logits.
 
     Attributes:
-        config: The settings.
+        config: The settings in force.
         seed: The seed in use; from the operating system if `config.seed` is -1.
         rejections: The stream that decides in rejection sampling.
         synthetic: The stream that decides in synthetic acceptance.
@@ -40,8 +40,8 @@ class Sampler:
     """
 
     def __init__(self, config: SamplingConfig, tokenizer: Vocabulary, *, n_vocab: int) -> None:
+        self.config = config = config.settings()
         check_sampling(config, n_vocab)
-        self.config = config
         self.seed = resolve_seed(config.seed)
         self.rejections = MersenneTwister(self.seed ^ REJECTION_SALT)
         self.synthetic = MersenneTwister(self.seed)

@@ -13,6 +13,7 @@ from typing import Any
 from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.drafting import DrafterSet
 from specli.engine.load import Run
+from specli.sampling.config import SamplingSettings
 from specli.study.comparison import PLAIN, Comparison, Contender, PromptRecord, Sample
 
 
@@ -95,6 +96,7 @@ def compare(run: Run, entries: Sequence[Entry], prompts: Sequence[StudyPrompt], 
     n_rounds = plan.warmup + plan.repeats * len(encoded)
     total, done = n_rounds * sum(map(len, groups)), 0
     references: dict[str, list[int]] = {}
+    sampling = run.sampling(plan.request)
     for group in groups:
         sets = dict(zip([e.name for e in group], run.build([e.config for e in group], keeps_files=True), strict=True))
         for name, drafters in sets.items():
@@ -111,10 +113,9 @@ def compare(run: Run, entries: Sequence[Entry], prompts: Sequence[StudyPrompt], 
                 if repeat < 0:
                     continue
                 reference = references.setdefault(prompt.id, tokens) if name == PLAIN else references.get(prompt.id)
-                contenders[name].samples.append(with_verdict(sample, tokens, reference, drafters, plan.request))
+                contenders[name].samples.append(with_verdict(sample, tokens, reference, drafters, sampling))
     plan.on_progress(total, total, "")
     records = [PromptRecord(prompt.id, prompt.category, len(ids)) for prompt, ids in encoded]
-    sampling = plan.request.sampling
     request = {
         "n_predict": plan.request.n_predict,
         "temperature": sampling.temperature,
@@ -156,14 +157,14 @@ def measure(
 
 
 def with_verdict(
-    sample: Sample, tokens: list[int], reference: list[int] | None, drafters: DrafterSet, request: RequestConfig
+    sample: Sample, tokens: list[int], reference: list[int] | None, drafters: DrafterSet, sampling: SamplingSettings
 ) -> Sample:
     """The sample with a word on whether its tokens are those of plain decoding, where they have to be.
 
     They need not be with synthetic acceptance, nor with rejection sampling, which keeps the distribution only.
     """
     is_free = drafters.synthetic is not None or (
-        drafters.plan.config.speculation.draft.probabilistic and request.sampling.temperature > 0
+        drafters.plan.config.speculation.draft.probabilistic and sampling.temperature > 0
     )
     if is_free or reference is None:
         return sample

@@ -13,6 +13,7 @@ from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.loop import TokenEvent
 from specli.engine.session import Session
 from specli.errors import IncompatibleError
+from specli.sampling.config import SamplingSettings
 
 DRAFTER = "ngram-mod"
 INTERRUPT = "INTERRUPT"
@@ -74,6 +75,7 @@ class Words:
 class ScriptedResult:
     words: Words
     prompt: str
+    sampling: SamplingSettings = field(default_factory=lambda: SamplingSettings(top_p=0.75))
 
     def lines(self, *, details: bool = False) -> list[str]:
         return ["draft acceptance = 0.50000 (    1 accepted /     2 generated), mean len =  1.50"]

@@ -136,7 +136,7 @@ def test_spec_changes_drafters_on_the_same_engine_and_keeps_the_messages(talk: T
 def test_set_changes_the_request_without_loading_again(talk: Talk, opener: ScriptedOpener) -> None:
     talk("one\n/set temp 0.2\ntwo\n/set -n 1\n/set --top_k 5\nthree four\n/set frob 1\n")
     assert len(opener.configs) == 1
-    assert [request.sampling.temperature for request in opener.requests] == [0.8, 0.2, 0.2]
+    assert [request.sampling.temperature for request in opener.requests] == [None, 0.2, 0.2]
     assert opener.requests[2].n_predict == 1
     assert opener.requests[2].sampling.top_k == 5
     assert "error: invalid argument: --frob" in talk.err

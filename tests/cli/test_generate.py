@@ -49,7 +49,7 @@ def test_settings_reach_the_engine(opener: ScriptedOpener) -> None:
     assert config.draft is not None
     assert (request.n_predict, request.logprobs, request.stop) == (2, 3, ("x",))
     assert request.sampling.temperature == 0
-    assert request.sampling.explicit == {"temperature"}
+    assert request.sampling.top_k is None
 
 
 def test_json_is_one_object_per_prompt(
@@ -61,6 +61,7 @@ def test_json_is_one_object_per_prompt(
     records = [json.loads(line) for line in out.splitlines()]
     assert [(record.get("id"), record["text"]) for record in records] == [(None, "one two "), ("x", "three ")]
     assert records[0]["settings"]["--prompts"] == "p.jsonl"
+    assert records[0]["settings"]["--top-p"] == 0.75  # as the engine says
     assert Path("out.json").read_text() == out
 
 

@@ -11,9 +11,11 @@ from specli.cli.options.config import DEFAULTS, read_field
 from specli.cli.options.kinds import SPEC_TYPES
 from specli.cli.options.option import Option
 from specli.cli.options.settings import Settings, resolve
+from specli.cli.prepare import request_config
 from specli.cli.tree import COMMANDS
 from specli.drafters import DRAFTERS
 from specli.errors import UsageError
+from specli.sampling.config import SamplingConfig, SamplingSettings
 from tests.cli.facts import ERRORS, FACTS, IDLE, REFUSED, REMOVED, SATISFIED, VALUES
 
 
@@ -156,11 +158,20 @@ def test_last_of_grammar_and_schema_wins() -> None:
     assert (sampling.grammar, sampling.json_schema) == ("g", None)
 
 
-def test_explicit_sampling_fields_are_told_apart() -> None:
-    """The model's own defaults must not replace what the user set; `--sampler-seq` does not count."""
-    sampling = settle("--temp 0.8 --top-k 40 --sampler-seq kt").config().request.sampling
-    assert sampling.explicit == {"temperature", "top_k"}
-    assert settle("--samplers top_k").config().request.sampling.explicit == {"samplers"}
+def test_what_was_not_set_of_the_sampling_is_left_to_the_model() -> None:
+    """What was set stays, also where it is llama.cpp's default."""
+    config = settle("--temp 0.8 --top-k 40 --sampler-seq kt --seed 3").config()
+    samplers = ("top_k", "temperature")
+    assert request_config(config).sampling == SamplingConfig(temperature=0.8, top_k=40, samplers=samplers, seed=3)
+    assert config.request.sampling == SamplingSettings(samplers=samplers, seed=3)
+    assert request_config(settle("--seed -1").config()).sampling == SamplingConfig()
+
+
+def test_effective_settings_are_those_in_force() -> None:
+    settings = settle("--top-k 7")
+    assert settings.effective()["--temp"] == 0.8
+    effective = settings.effective(SamplingSettings(top_k=7, temperature=0.25, samplers=("top_k",)))
+    assert (effective["--temp"], effective["--top-k"], effective["--samplers"]) == (0.25, 7, ["top_k"])
 
 
 def test_every_drafter_can_be_chosen() -> None:

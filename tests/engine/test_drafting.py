@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specli.drafters.config import SpeculationConfig
-from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
+from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.drafting import TargetNeeds
 from specli.engine.load import Run, open_engine, open_target
 from specli.errors import SpecliError, UsageError
@@ -136,3 +137,25 @@ def test_needs_add_up() -> None:
     assert not TargetNeeds(48).covers(TargetNeeds(3, (1, 2)))
     with pytest.raises(UsageError, match="read different hidden states"):
         TargetNeeds.union([TargetNeeds(3, (1, 2)), TargetNeeds(3, (2,))])
+
+
+def test_a_request_keeps_what_it_asks_for_and_leaves_the_rest_to_the_model(tmp_path: Path) -> None:
+    """A temperature of 0 is greedy in Python, too, where the model recommends another one."""
+    path = tiny_gguf(
+        tmp_path / "t.gguf",
+        metadata={"general.sampling.temp": ("f32", 1.5), "general.sampling.top_k": ("i32", 0)},
+    )
+    load = ModelLoadConfig(path, device="cpu", kernels="reference", threads=ONE_THREAD)
+
+    def sampled(seed: int, **fields: Any) -> list[int]:
+        sampling = SamplingConfig(seed=seed, ignore_eos=True, **fields)
+        generation = run.generate(PROMPT, RequestConfig(n_predict=24, sampling=sampling))
+        ids = [event.id for event in generation]
+        assert run.result().sampling.top_k == 0
+        return ids
+
+    with open_engine(RunConfig(load, speculation=SpeculationConfig(types=("none",)))) as run:
+        assert sampled(1, temperature=0) == sampled(2, temperature=0) != sampled(1)
+        assert sampled(1) == sampled(1, temperature=1.5)
+        assert sampled(1) != sampled(1, temperature=0.8)
+        assert run.result().sampling.temperature == 0.8

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specli.sampling.config import SamplingConfig
+from specli.sampling.config import SamplingSettings
 
 N_VOCAB = 600
 N_STEPS = 60
@@ -98,13 +98,13 @@ class Upstream:
         begin = ctypes.addressof(array)
         return Vector(begin, begin + ctypes.sizeof(array), begin + ctypes.sizeof(array))
 
-    def dry(self, c: SamplingConfig) -> c_void_p:
+    def dry(self, c: SamplingSettings) -> c_void_p:
         inner = (Vector * len(BREAKERS))(*[self.vector((c_int32 * len(b))(*b)) for b in BREAKERS])
         name = "_Z30llama_sampler_init_dry_testingffiiRKSt6vectorIS_IiSaIiEESaIS1_EE"
         settings = c_float(c.dry_multiplier), c_float(c.dry_base), c.dry_allowed_length, c.dry_penalty_last_n
         return self.make(name, *settings, byref(self.vector(inner)))
 
-    def chain(self, c: SamplingConfig, n_vocab: int) -> list[c_void_p]:
+    def chain(self, c: SamplingSettings, n_vocab: int) -> list[c_void_p]:
         keep, seed = c_size_t(c.min_keep), c_uint32(c.seed)
         links = []
         if c.logit_bias:
@@ -141,7 +141,7 @@ class Upstream:
             return [*links, self.make("llama_sampler_init_adaptive_p", *a)]
         return [*links, self.make("llama_sampler_init_dist", seed)]
 
-    def run(self, c: SamplingConfig, logits: np.ndarray) -> list[list[int]]:
+    def run(self, c: SamplingSettings, logits: np.ndarray) -> list[list[int]]:
         links = self.chain(c, logits.shape[1])
         steps = []
         for row in logits:
@@ -166,9 +166,9 @@ def main() -> None:
             for key, v in settings.items()
             if isinstance(v, list)
         }
-        config = SamplingConfig(**(settings | lists | {"seed": seed}))  # type: ignore[arg-type]
+        config = SamplingSettings(**(settings | lists | {"seed": seed}))  # type: ignore[arg-type]
         n_vocab = SMALL.get(name, N_VOCAB)
-        default = asdict(SamplingConfig())
+        default = asdict(SamplingSettings())
         changed = {k: v for k, v in asdict(config).items() if v != default[k]}
         cases[name] = {"config": changed, "n_vocab": n_vocab, "steps": upstream.run(config, rows(name, n_vocab))}
     about = "llama.cpp b11434 libllama (CPU, x86-64), by tests/golden/record_samplers.py"

@@ -6,7 +6,7 @@ from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.gguf.write import GGUFWriter
 from specli.sampling.chain import BUILDERS, with_model_defaults
-from specli.sampling.config import DEFAULT_SAMPLERS, SamplingConfig
+from specli.sampling.config import DEFAULT_SAMPLERS, SamplingConfig, SamplingSettings
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 
 
@@ -52,20 +52,24 @@ def test_model_defaults_replace_what_the_user_did_not_set(tmp_path: Path, caplog
         ("sequence", "str", "topk;Temp;unheard"),
     )
     config = SamplingConfig(top_k=3, seed=9)
-    changed = with_model_defaults(config, file.metadata, {"top_k"})
-    assert changed == SamplingConfig(
+    changed = with_model_defaults(config, file.metadata)
+    assert changed == SamplingSettings(
         top_k=3, seed=9, temperature=0.5, repeat_last_n=7, mirostat_ent=4.0, samplers=("top_k", "temperature")
     )
     assert caplog.messages == ["general.sampling.sequence: unable to match sampler by name 'unheard'"]
-    assert with_model_defaults(config, file.metadata, {"top_k", "samplers"}).samplers == DEFAULT_SAMPLERS
+    asked = SamplingConfig(samplers=("top_p",), temperature=0.8)
+    assert with_model_defaults(asked, file.metadata) == SamplingSettings(
+        samplers=("top_p",), temperature=0.8, top_k=20, repeat_last_n=7, mirostat_ent=4.0
+    )
 
 
 def test_a_model_without_defaults_changes_nothing(tmp_path: Path) -> None:
     config = SamplingConfig(temperature=0.1)
-    assert with_model_defaults(config, model_file(tmp_path / "m.gguf").metadata, ()) == config
+    settings = with_model_defaults(config, model_file(tmp_path / "m.gguf").metadata)
+    assert settings == SamplingSettings(temperature=0.1) == config.settings() == settings.settings()
 
 
 def test_a_default_of_the_wrong_type_is_a_format_error(tmp_path: Path) -> None:
     file = model_file(tmp_path / "m.gguf", ("top_k", "str", "many"))
     with pytest.raises(FormatError, match=r"general\.sampling\.top_k"):
-        with_model_defaults(SamplingConfig(), file.metadata, ())
+        with_model_defaults(SamplingConfig(), file.metadata)

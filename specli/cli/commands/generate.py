@@ -22,7 +22,7 @@ from specli.files import check_writable
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
-    from specli.engine.load import Run
+    from specli.engine.load import Run, RunResult
     from specli.engine.loop import Generation
 
 NO_TEMPLATE = "the prompt is used as it is; specli chat --single-turn applies the model's chat template"
@@ -57,7 +57,7 @@ def run(invocation: Invocation) -> None:
             if config.output.perf:
                 for line in result.lines(details=config.log.verbosity >= TRACE):
                     console.info(line)
-            records.append(dump(_record(result.to_dict(), prompt, invocation)))
+            records.append(dump(_record(result, prompt, invocation)))
             if config.output.json:
                 console.write(records[-1])
             if interrupt.is_set:
@@ -81,7 +81,7 @@ def comparable(invocation: Invocation) -> Invocation:
     config = invocation.config
     if not config.verify_lossless:
         return invocation
-    speculation, sampling = config.speculation, config.request.sampling
+    speculation, sampling = config.speculation, config.request.sampling.settings()
     if speculation.draft.probabilistic and sampling.temperature > 0:
         raise UsageError(
             "--verify-lossless compares tokens, rejection sampling keeps their distribution only",
@@ -155,7 +155,7 @@ def _generate(
     return events
 
 
-def _record(record: dict[str, Any], prompt: Prompt, invocation: Invocation) -> dict[str, Any]:
+def _record(result: RunResult, prompt: Prompt, invocation: Invocation) -> dict[str, Any]:
     """The JSON object of one prompt: the engine's, with the settings and the prompt's name."""
     named = {} if prompt.id is None else {"id": prompt.id}
-    return {**named, **record, "settings": invocation.settings.effective()}
+    return {**named, **result.to_dict(), "settings": invocation.settings.effective(result.sampling)}

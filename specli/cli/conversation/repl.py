@@ -83,7 +83,7 @@ class Conversation:
         """Ends an answer: it joins the history, its thoughts apart from its text, and the record."""
         getattr(events, "close", lambda: None)()
         result = self.run.result()
-        self.records.append({**result.to_dict(), "settings": self.settings.effective()})
+        self.records.append({**result.to_dict(), "settings": self.settings.effective(result.sampling)})
         message = self.session.messages[-1]
         chat = self.config.chat
         self.write_transcript(f"Assistant:\n{message['content']}\n")

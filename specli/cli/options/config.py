@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from specli.convert.config import ConvertConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, SpeculationConfig
+from specli.sampling.config import SamplingSettings
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ class CommandConfig:
     Attributes:
         verify_lossless: Generate again without drafters and compare.
         check_text: Text whose coverage by the draft vocabulary is wanted.
+        chosen: Fields of the sampling that were set; the model may have its own defaults for others.
     """
 
     source: SourceConfig = field(default_factory=SourceConfig)
@@ -175,7 +177,7 @@ class CommandConfig:
     n_ctx: int = 0
     n_batch: int = 2048
     n_ubatch: int = 512
-    request: RequestConfig = field(default_factory=RequestConfig)
+    request: RequestConfig = field(default_factory=lambda: RequestConfig(sampling=SamplingSettings()))
     prompt: PromptConfig = field(default_factory=PromptConfig)
     chat: ChatConfig = field(default_factory=ChatConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
@@ -183,6 +185,7 @@ class CommandConfig:
     study: StudyConfig = field(default_factory=StudyConfig)
     verify_lossless: bool = False
     check_text: str | None = None
+    chosen: frozenset[str] = frozenset()
     convert: ConvertConfig = field(default_factory=lambda: ConvertConfig(source=""))
 
 

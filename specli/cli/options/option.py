@@ -36,7 +36,6 @@ class Option:
         satisfied: Values (`on` / `off` for a flag's positive / negative spelling) that an option which is refused or
             has no effect takes without a word, because they ask for what happens anyway.
         removed: What replaces an option that llama.cpp removed.
-        is_explicit: Whether setting it keeps the model's own sampling default from applying.
         default_text: The default as help shows it, where the value itself says little.
     """
 
@@ -58,7 +57,6 @@ class Option:
     refused: str | None = None
     satisfied: tuple[str, ...] = ()
     removed: str | None = None
-    is_explicit: bool = True
     default_text: str | None = None
 
     @property

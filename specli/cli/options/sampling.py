@@ -66,7 +66,7 @@ OPTIONS = (
     ),
     sampling(
         ("--sampler-seq", "--sampling-seq"), "samplers in order, one letter each",
-        field="request.sampling.samplers", kind=SAMPLER_SEQUENCE, is_explicit=False,
+        field="request.sampling.samplers", kind=SAMPLER_SEQUENCE,
         default_text="edskypmxt",
     ),
     sampling(

@@ -18,17 +18,17 @@ from specli.cli.options.arguments import (
 )
 from specli.cli.options.config import DEFAULTS, CommandConfig, read_field, with_fields
 from specli.cli.options.option import Option
+from specli.sampling.config import MODEL_CHOICES, SamplingSettings
 
 SAMPLING = "request.sampling."
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, where it came from, and whether it counts against the model's own sampling default."""
+    """A value and where it came from."""
 
     value: Any
     origin: Origin
-    is_explicit: bool = True
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Settings:
         if option.excludes:
             self.values.pop(option.excludes, None)
         if option.field and value is not None:
-            self.values[option.field] = Setting(value, origin, option.is_explicit)
+            self.values[option.field] = Setting(value, origin)
 
     def _read(self, option: Option, assignment: Assignment) -> Any:
         """The value of an option; ValueError says what is wrong with it."""
@@ -97,19 +97,21 @@ class Settings:
     def config(self) -> CommandConfig:
         """All settings as one record tree, defaults filled in."""
         values = {path: setting.value for path, setting in self.values.items()}
-        explicit = frozenset(
-            path.removeprefix(SAMPLING)
-            for path, setting in self.values.items()
-            if path.startswith(SAMPLING) and setting.is_explicit
-        )
-        return with_fields(DEFAULTS, values | {f"{SAMPLING}explicit": explicit})
+        chosen = frozenset(path.removeprefix(SAMPLING) for path in values if path.startswith(SAMPLING))
+        return with_fields(DEFAULTS, values | {"chosen": chosen})
 
-    def effective(self) -> dict[str, Any]:
+    def effective(self, sampling: SamplingSettings | None = None) -> dict[str, Any]:
         """Every setting with the value in force, by the long spelling of its first option; for JSON output.
 
         The access token is left out.
+
+        Args:
+            sampling: What was in force, if the model had its own defaults.
         """
         config = self.config()
+        if sampling is not None:
+            choices = {SAMPLING + name: getattr(sampling, name) for name in MODEL_CHOICES}
+            config = with_fields(config, choices)
         options = {option.field: option.name for option in reversed(options_of(self.command)) if option.is_listed}
         return {
             name: plain(read_field(config, field))
