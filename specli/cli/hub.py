@@ -7,18 +7,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from specli.cli.options.config import SourceConfig
-from specli.errors import FormatError, UsageError
+from specli.errors import FormatError, UsageError, listed
 from specli.hub import Hub, Repository
 
 DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
-SIDE_PREFIXES = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 SIDE_FILES = {
-    "draft-mtp": "mtp-",
-    "draft-dspark": "dspark-",
-    "draft-dflash": "dflash-",
-    "draft-eagle3": "eagle3-",
+    "draft-mtp": re.compile(r"mtp-|(?:^|/)(?i:mtp)[-_.][^/]*$"),
+    "draft-dspark": re.compile(r"(?i)dspark[-_./]"),
+    "draft-dflash": re.compile(r"(?i)dflash2?[-_./]"),
+    "draft-eagle3": re.compile(r"(?i)eagle-?3[-_./]"),
 }
-"""Spec type → what names of its side files contain, in the order in which types are inferred."""
+"""Spec type → what paths of its side files contain, in the order in which types are inferred.
+
+llama.cpp looks for `mtp-`, `dspark-`, `dflash-`, `eagle3-` in lower case. `T-MTP-Q8_0.gguf` is often a whole model.
+"""
+NO_MODEL = re.compile(r"(?i)mmproj|imatrix")
+PERHAPS_DRAFTER = re.compile(r"(?i)(?:^|[-_.])(?:mtp|nextn|draft|drafter|assistant|speculators?)[-_.]")
+"""File names that stand back where others are whole models for sure."""
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
@@ -30,9 +35,9 @@ def split_repo(text: str) -> tuple[str, str | None]:
 
 def is_model(name: str) -> bool:
     """Whether a file can be a whole model: no side file, and of a split one the first part."""
-    base = PurePosixPath(name).name
-    shard = SHARD.search(base)
-    return base.endswith(".gguf") and not any(p in base for p in SIDE_PREFIXES) and (not shard or int(shard[1]) == 1)
+    shard = SHARD.search(name)
+    is_first = not shard or int(shard[1]) == 1
+    return name.endswith(".gguf") and is_first and not any(p.search(name) for p in (NO_MODEL, *SIDE_FILES.values()))
 
 
 def has_tag(name: str, tag: str) -> bool:
@@ -60,25 +65,35 @@ def choose_model(files: Sequence[str], repo: str, tag: str | None) -> str:
     """
     models = [name for name in files if is_model(name)]
     if not models:
-        raise UsageError(f"no GGUF files found in repository {repo}")
-    for wanted in (tag,) if tag else DEFAULT_TAGS:
-        found = [name for name in models if has_tag(name, wanted)]
-        if tag and len(found) > 1:
-            raise UsageError(f"{repo}: several files have the tag {tag}: {', '.join(found)}", hint="name one with -hff")
-        if found:
-            return found[0]
-    if tag:
-        raise UsageError(f"no GGUF files found in repository {repo}:{tag}", hint=f"available: {', '.join(models)}")
-    return models[0]
+        others = [name for name in files if name.endswith(".gguf")]
+        hint = f"these are drafters or projectors, which go with a model: {listed(others)}" if others else None
+        raise UsageError(f"no GGUF files found in repository {repo}", hint=hint)
+    for group in ([name for name in models if not PERHAPS_DRAFTER.search(PurePosixPath(name).name)], models):
+        for wanted in (tag,) if tag else DEFAULT_TAGS:
+            found = [name for name in group if has_tag(name, wanted)]
+            if tag and len(found) > 1:
+                raise UsageError(
+                    f"{repo}: several files have the tag {tag}: {listed(found)}", hint="name one with -hff"
+                )
+            if found:
+                return found[0]
+        if group and not tag:
+            return group[0]
+    raise UsageError(f"no GGUF files found in repository {repo}:{tag}", hint=f"available: {listed(models)}")
 
 
-def choose_side_file(files: Sequence[str], prefix: str, model: str | None, tag: str | None) -> str | None:
-    """The side file of a kind that fits best: deepest directory, then the tag, then the nearest bit width."""
+def choose_side_file(files: Sequence[str], spec_type: str, model: str | None, tag: str | None) -> str | None:
+    """The side file of a type that fits best: deepest directory, then the tag, then the nearest bit width."""
     above = {str(parent) for parent in PurePosixPath(model).parents} if model else {"."}
     found = [
-        name for name in files if name.endswith(".gguf") and prefix in name and str(PurePosixPath(name).parent) in above
+        name
+        for name in files
+        if name.endswith(".gguf")
+        and name != model
+        and SIDE_FILES[spec_type].search(name)
+        and str(PurePosixPath(name).parent) in above
     ]
-    wanted = bit_width(tag or model or "")
+    wanted = bit_width(tag or model or DEFAULT_TAGS[0])
 
     def distance(name: str) -> tuple[int, bool, int]:
         depth = len(PurePosixPath(name).parts)
@@ -160,9 +175,9 @@ def fetch_draft(source: SourceConfig, types: tuple[str, ...]) -> Path:
     if source.draft_model:
         return _exact(repository, source.draft_model)
     model = _model_or_none(repository, tag)
-    for spec_type, prefix in SIDE_FILES.items():
+    for spec_type in SIDE_FILES:
         if not types or spec_type in types:
-            side = choose_side_file(repository.files, prefix, model, tag)
+            side = choose_side_file(repository.files, spec_type, model, tag)
             if side:
                 return fetch_model(repository, side)
     return fetch_model(repository, choose_model(repository.files, name, tag))
@@ -171,14 +186,15 @@ def fetch_draft(source: SourceConfig, types: tuple[str, ...]) -> Path:
 def fetch_side_file(source: SourceConfig, types: tuple[str, ...]) -> Path | None:
     """The drafter that lies beside the target in the `-hf` repository, for a chosen type; None if there is none."""
     assert source.hf_repo
-    prefixes = [prefix for spec_type, prefix in SIDE_FILES.items() if spec_type in types]
-    if not prefixes:
+    if not SIDE_FILES.keys() & types:
         return None
     name, tag = split_repo(source.hf_repo)
     repository = open_hub(source).open(name)
     model = source.hf_file or _model_or_none(repository, tag)
-    side = next((s for p in prefixes if (s := choose_side_file(repository.files, p, model, tag))), None)
-    return fetch_model(repository, side) if side else None
+    for spec_type in SIDE_FILES:
+        if spec_type in types and (side := choose_side_file(repository.files, spec_type, model, tag)):
+            return fetch_model(repository, side)
+    return None
 
 
 def _exact(repository: Repository, file: str) -> Path:

@@ -39,7 +39,11 @@ def hub(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(workdir / "hf"))
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    hub = FakeHub({"user/model": {name: f"content of {name} ".encode() * 400 for name in FILES}})
+    heads = ("T-EAGLE3-BF16.gguf", "T-EAGLE3-Q8_0.gguf")
+    repos = {"user/model": FILES, "user/heads": heads}
+    hub = FakeHub({
+        repo: {name: f"content of {name} ".encode() * 400 for name in names} for repo, names in repos.items()
+    })  # fmt: skip
     with running(hub):
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
@@ -104,6 +108,8 @@ def test_named_file_beats_the_tag(hub: FakeHub) -> None:
         ({}, ("ngram-mod",), None),
         ({"hf_repo": None, "draft_hf_repo": "user/model"}, (), "mtp-T-Q8_0.gguf"),
         ({"hf_repo": None, "draft_hf_repo": "user/model"}, ("draft-dflash",), "dflash-T-BF16.gguf"),
+        ({"hf_repo": None, "draft_hf_repo": "user/heads"}, (), "T-EAGLE3-Q8_0.gguf"),
+        ({"hf_repo": None, "draft_hf_repo": "user/heads:BF16"}, ("draft-eagle3",), "T-EAGLE3-BF16.gguf"),
         ({"hf_repo": None, "draft_hf_repo": "user/model:Q2_K"}, ("draft-simple",), "T-Q2_K.gguf"),
         ({"hf_repo": None, "draft_hf_repo": "user/model", "draft_model": "T-Q8_0.gguf"}, (), "T-Q8_0.gguf"),
     ],
@@ -350,11 +356,60 @@ def test_side_files_and_later_parts_are_no_models() -> None:
 
 def test_side_file_lies_beside_the_model_or_above_it() -> None:
     files = ["mtp-a-Q8_0.gguf", "q4/mtp-b-BF16.gguf", "q4/mtp-b-Q5_K.gguf", "other/mtp-c-Q4_K_M.gguf"]
-    assert choose_side_file(files, "mtp-", "q4/T-Q4_K_M.gguf", None) == "q4/mtp-b-Q5_K.gguf"
-    assert choose_side_file(files, "mtp-", "q4/T-Q4_K_M.gguf", "BF16") == "q4/mtp-b-BF16.gguf"
-    assert choose_side_file(files, "mtp-", "T-Q4_K_M.gguf", None) == "mtp-a-Q8_0.gguf"
-    assert choose_side_file(files, "mtp-", None, None) == "mtp-a-Q8_0.gguf"
-    assert choose_side_file(files, "dspark-", "T-Q4_K_M.gguf", None) is None
+    assert choose_side_file(files, "draft-mtp", "q4/T-Q4_K_M.gguf", None) == "q4/mtp-b-Q5_K.gguf"
+    assert choose_side_file(files, "draft-mtp", "q4/T-Q4_K_M.gguf", "BF16") == "q4/mtp-b-BF16.gguf"
+    assert choose_side_file(files, "draft-mtp", "T-Q4_K_M.gguf", None) == "mtp-a-Q8_0.gguf"
+    assert choose_side_file(files, "draft-mtp", None, None) == "mtp-a-Q8_0.gguf"
+    assert choose_side_file(files, "draft-dspark", "T-Q4_K_M.gguf", None) is None
+
+
+DRAFTERS = (
+    ("draft-eagle3", "Qwen3-4B-EAGLE3-Q4_K_M.gguf"),
+    ("draft-eagle3", "Eagle3-T-Q4_K_M.gguf"),
+    ("draft-eagle3", "T-eagle-3-Q4_K_M.gguf"),
+    ("draft-eagle3", "T_EAGLE3.Q4_K_M.gguf"),
+    ("draft-eagle3", "EAGLE3/T-Q4_K_M.gguf"),
+    ("draft-dflash", "Qwen3-4B-DFlash-b16-Q4_K_M.gguf"),
+    ("draft-dflash", "T-DFlash2-Q4_K_M.gguf"),
+    ("draft-dspark", "T-DSpark-Q4_K_M.gguf"),
+    ("draft-mtp", "MTP-T-Q4_K_M.gguf"),
+    ("draft-mtp", "T-mtp-Q4_K_M.gguf"),
+)
+
+
+@pytest.mark.parametrize("other", [name for _, name in DRAFTERS] + [
+    "MMPROJ-T-Q4_K_M.gguf", "A-mmproj-Q4_K_M.gguf", "T-imatrix-Q4_K_M.gguf", "T-Draft-Q4_K_M.gguf",
+    "T-MTP-Q4_K_M.gguf", "T-assistant-Q4_K_M.gguf", "A-speculator.eagle3-Q4_K_M.gguf", "a-drafter-Q4_K_M.gguf",
+])  # fmt: skip
+@pytest.mark.parametrize("tag", [None, "Q4_K_M"])
+def test_model_is_chosen_among_drafters_and_projectors(other: str, tag: str | None) -> None:
+    for model in ("Z-T-Q4_K_M.gguf", "Z-T-Q8_0.gguf"):
+        if has_tag(model, tag or "Q8_0") or not tag:
+            assert choose_model([other, model], "user/model", tag) == model
+            assert choose_model([model, other], "user/model", tag) == model
+
+
+@pytest.mark.parametrize(("spec_type", "name"), DRAFTERS)
+def test_drafter_is_chosen_beside_a_model(spec_type: str, name: str) -> None:
+    model = str(Path(name).parent / "A-T-Q4_K_M.gguf")
+    assert choose_side_file([model, name], spec_type, model, None) == name
+    others = {"draft-mtp", "draft-dflash", "draft-dspark", "draft-eagle3"} - {spec_type}
+    assert all(choose_side_file([model, name], other, model, None) is None for other in others)
+
+
+def test_model_with_heads_of_its_own_is_a_model() -> None:
+    files = ["T-MTP-Q4_K_M.gguf", "T-MTP-Q8_0.gguf"]
+    assert choose_model(files, "user/model", None) == files[0]
+    assert choose_model([*files, "S-Q4_K_M.gguf"], "user/model", "Q8_0") == files[1]
+    assert choose_side_file(files, "draft-mtp", files[0], None) is None
+
+
+def test_repository_without_a_model_says_what_it_has() -> None:
+    with pytest.raises(UsageError, match=r"^no GGUF files found in repository a/b$") as caught:
+        choose_model(["README.md", "T-EAGLE3-Q4_K_M.gguf", "mmproj-T.gguf"], "a/b", None)
+    assert caught.value.hint == (
+        "these are drafters or projectors, which go with a model: T-EAGLE3-Q4_K_M.gguf, mmproj-T.gguf"
+    )
 
 
 def test_bit_width_of_a_name() -> None:
