@@ -61,7 +61,7 @@ def file_size(path: Path) -> int:
     """The size of a regular file, bytes.
 
     Raises:
-        FormatError: It is not there, is something else, or cannot be looked at.
+        FormatError: The path leads to no file, to something other than a regular file, or cannot be looked at.
     """
     try:
         status = path.stat()
@@ -102,7 +102,7 @@ class Output:
         """The file to write to, while the block runs.
 
         Raises:
-            ResourceError: It cannot be made, or not be written to.
+            ResourceError: The file cannot be made or written.
         """
         with self._errors(), self._real.open("ab") if self.is_special else self._part.open("wb") as file:
             yield file
@@ -184,7 +184,7 @@ def is_special(path: Path) -> bool:
     """Whether something has the name that a new file must not take the place of: a pipe, a device, an open stream.
 
     Raises:
-        OSError: It cannot be looked at, or is a directory.
+        OSError: The path cannot be looked at, or is a directory.
     """
     if str(path.absolute()).startswith(_STREAMS):  # may be a regular file, opened by somebody else
         return True

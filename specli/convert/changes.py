@@ -20,7 +20,7 @@ Change = Callable[[Sequence[LazyTensor], Sizes], LazyTensor]
 
 
 def keep(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
-    """The only source as it is."""
+    """The only source, unchanged."""
     (source,) = sources
     return source
 
@@ -66,7 +66,7 @@ def unpair_heads(heads: str) -> Change:
 
 
 def plus_one(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
-    """Norm weights stored as the difference from one; added in the source's own precision, as upstream does."""
+    """Norm weights stored as the difference from one; added in the source's own precision, as llama.cpp does."""
     (source,) = sources
     return source.mapped(lambda values: values + values.dtype.type(1))
 
@@ -120,7 +120,7 @@ def swap_last(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
 
 
 def chain(*changes: Change) -> Change:
-    """Changes one after the other."""
+    """A change that applies several, one after the other."""
 
     def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
         tensor = changes[0](sources, sizes)
@@ -187,7 +187,7 @@ def tile_heads(lead: str, groups: str, per_group: str, width: str) -> Change:
 
 
 def tile_columns(groups: str, per_group: str, width: str) -> Change:
-    """The same along the input axis."""
+    """Value heads from grouped to tiled order along the input axis."""
 
     def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
         (source,) = sources
@@ -237,7 +237,7 @@ def llama3_rope_factors(base: float, width: int, scaling: Mapping[str, float]) -
     low, high = scaling.get("low_freq_factor", 1.0), scaling.get("high_freq_factor", 4.0)
     original = scaling.get("original_max_position_embeddings", 8192)
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    wavelengths = np.float32(2 * math.pi) / (np.float32(1) / np.float32(base) ** exponents)  # float32 as upstream
+    wavelengths = np.float32(2 * math.pi) / (np.float32(1) / np.float32(base) ** exponents)  # float32 as llama.cpp
     smooth = (np.float32(original) / wavelengths - np.float32(low)) / np.float32(high - low)
     blended = np.float32(1) / ((np.float32(1) - smooth) / factor + smooth)
     factors = np.where(

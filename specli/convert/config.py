@@ -36,7 +36,7 @@ class ConvertConfig:
         target_layers: Boundaries to tap (0 = embeddings, i = input of layer i), overriding the checkpoint's list.
         rope_theta: Overrides the drafter's rope base where trainers disagree (docs/checkpoints.md §7).
         norm_before_residual: Overrides the EAGLE-3 switch where a checkpoint lacks it.
-        sample_from_anchor: Overrides the DSpark slot-0 rule.
+        sample_from_anchor: Whether the anchor's position predicts, where the checkpoint does not say.
         split_max_tensors: Most tensors per shard, 0 = no limit.
         split_max_bytes: Most bytes of tensor data per shard, 0 = no limit.
         no_tensor_first_split: Leave the first shard without tensors.

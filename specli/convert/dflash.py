@@ -1,6 +1,6 @@
 """DFlash drafters: z-lab and SpecForge, speculators, DFlash2 (llama.cpp conversion/qwen.py).
 
-The speculators format is beyond upstream's converter: its nested layer config and boundary lists are read here.
+The speculators format is beyond llama.cpp's converter: its nested layer config and boundary lists are read here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specli.convert.values import Values
 from specli.errors import FormatError, IncompatibleError
 
 DEFAULT_BLOCK_SIZE = 16
-MAX_BLOCK_SIZE = 128  # as many slots as the engine runs
+MAX_BLOCK_SIZE = 128  # as many positions as the engine runs
 LEFT_OUT = {
     "t2d": "the inverse of d2t, not used at run time",
     "verifier_norm.weight": "the target's own",
@@ -85,7 +85,7 @@ def draft_config(job: Job) -> Values:
 
 
 def plan_dflash(job: Job, layout: str = "DFlash") -> Blueprint:
-    """Any DFlash head; DSpark builds on it."""
+    """The blueprint of a DFlash drafter in any layout; that of DSpark starts from it."""
     target = job.need_target(layout)
     job.config = draft_config(job)
     config = job.config
@@ -181,7 +181,7 @@ def choose_taps(job: Job, target: Target, layout: str) -> list[int]:
 
 
 def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_width: int) -> None:
-    """Keys of the `dflash` architecture after the shared ones, in upstream's order."""
+    """Keys of the `dflash` architecture after the shared ones, in llama.cpp's order."""
     config = job.config
     nested = config.section("dflash_config")
 
@@ -219,9 +219,11 @@ def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_
 
 
 def add_anchor_key(job: Job, keys: Keys) -> None:
-    """Says of a head without Markov head that its first slot predicts, too."""
+    """Adds the key that says that the anchor's position predicts too, for a drafter without a Markov head."""
     keys.add("dflash.sample_from_anchor", "bool", True)
-    job.warnings.append("slot 0 predicts: llama.cpp takes it as reserved in a DFlash file, and drafts badly")
+    job.warnings.append(
+        "the anchor's position predicts: llama.cpp takes it as reserved in a DFlash file, and drafts badly"
+    )
 
 
 def _add_window(keys: Keys, config: Values, nested: Values) -> list[bool]:
@@ -246,7 +248,7 @@ def _add_window(keys: Keys, config: Values, nested: Values) -> list[bool]:
 
 
 def _add_causal(job: Job, keys: Keys, nested: Values, slides: list[bool]) -> None:
-    """Whether a slot of a block is kept from seeing later ones: as the config says, else in the layers that slide.
+    """Whether a position of a block is kept from seeing later ones: as the config says, else where layers slide.
 
     The latter is what z-lab's dflash, SpecForge and speculators do; speculators has a switch for it. llama.cpp has one
     flag for all layers.
@@ -267,7 +269,7 @@ def _add_causal(job: Job, keys: Keys, nested: Values, slides: list[bool]) -> Non
 
 
 def mask_token(config: Values) -> int | None:
-    """The token at slots that are to be filled."""
+    """The id of the mask token, which stands at the positions to be filled."""
     nested = config.section("dflash_config").integer("mask_token_id")
     return config.integer("mask_token_id") if nested is None else nested
 
@@ -276,7 +278,7 @@ def with_mask(job: Job, keys: Keys, n_tokens: int) -> Keys:
     """The tokenizer keys with the drafter's mask id.
 
     Raises:
-        FormatError: There is none, or it is outside the vocabulary.
+        FormatError: No mask token is named, or its id is outside the vocabulary.
     """
     mask = mask_token(job.config)
     if mask is None or mask >= n_tokens:

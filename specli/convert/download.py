@@ -24,9 +24,9 @@ def fetch(hub: Hub, name: str, *, weights: bool) -> Path:
         weights: Whether weights are wanted; else config, tokenizer and model card only.
 
     Raises:
-        UsageError: The name is none.
-        ResourceError: It is not in the cache, not reachable, gated, or does not exist.
-        FormatError: It holds no checkpoint.
+        UsageError: `name` is not of the form `user/model`.
+        ResourceError: The repository does not exist, is gated, or is neither reachable nor in the cache.
+        FormatError: The repository holds no checkpoint.
     """
     repository = hub.open(name)
     top = [file for file in repository.files if "/" not in file]

@@ -29,7 +29,7 @@ def target_ids(path: Path, table: Array, n_tokens: int, in_use: Array | None) ->
         `[D]` int64 ids, and whether the table already held absolute ids.
 
     Raises:
-        FormatError: Neither reading gives unique ids inside the vocabulary (that agree with `in_use`).
+        FormatError: The table gives no unique ids of the vocabulary that agree with `in_use`, as offsets or as ids.
     """
     stored = table.astype(np.int64)
     ids = stored + np.arange(len(stored))
@@ -79,7 +79,7 @@ def draft_vocabulary_size(job: Job, n_tokens: int) -> int:
     """Size of the draft vocabulary, from the config.
 
     Raises:
-        FormatError: It is larger than the vocabulary.
+        FormatError: `draft_vocab_size` is larger than the target's vocabulary.
     """
     size = job.config.integer("draft_vocab_size", "truncated_vocab_size") or n_tokens
     if size > n_tokens:

@@ -13,7 +13,7 @@ CONFIDENCE = ("confidence_head.proj.weight", "confidence_head.proj.bias")
 
 
 def rename(name: str) -> str:
-    """As DFlash, with the Markov head's older name."""
+    """The normalised name of a tensor: as for DFlash, with the Markov head's older name replaced."""
     name = dflash.rename(name)
     return "markov_head." + name.removeprefix("logit_head.") if name.startswith("logit_head.") else name
 
@@ -24,7 +24,7 @@ def samples_from_anchor(job: Job) -> bool:
     Source: docs/checkpoints.md §5.
     """
     if job.request.sample_from_anchor is not None:
-        job.notes.append(f"slot 0 {_does(job.request.sample_from_anchor)} (--sample-from-anchor)")
+        job.notes.append(f"the anchor's position {_does(job.request.sample_from_anchor)} (--sample-from-anchor)")
         return job.request.sample_from_anchor
     raw = job.checkpoint.config
     proposals = raw.section("speculators_config").raw("proposal_methods") or [{}]
@@ -40,7 +40,7 @@ def samples_from_anchor(job: Job) -> bool:
     else:
         is_speculators = "transformer_layer_config" in raw or "aux_hidden_state_layer_ids" in raw
         value, origin = not is_speculators, "the layout's default"
-    job.notes.append(f"slot 0 {_does(value)} ({origin})")
+    job.notes.append(f"the anchor's position {_does(value)} ({origin})")
     return value
 
 
@@ -49,7 +49,7 @@ def _does(value: bool) -> str:
 
 
 def plan_dspark(job: Job) -> Blueprint:
-    """DeepSpec, speculators and SpecForge DSpark heads with a Qwen3 body."""
+    """The blueprint of a DSpark drafter with a Qwen 3 body, from DeepSpec, speculators or SpecForge."""
     target = job.need_target("DSpark")
     blueprint = dflash.plan_dflash(job, "DSpark")
     names = {rename(name) for name in job.checkpoint.tensors}

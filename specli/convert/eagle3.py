@@ -44,11 +44,11 @@ UPSTREAM_TAPS = 3
 FC_NORM = "fc_norm."
 
 _OWN_TOKENIZERS = frozenset({"gemma4", "glm4moe", "gemma3"})
-"""Targets whose tokenizer the Llama procedure, which upstream uses for every EAGLE-3 file, would get wrong."""
+"""Targets whose tokenizer the Llama procedure, which llama.cpp uses for every EAGLE-3 file, would get wrong."""
 
 
 def rename(name: str) -> str:
-    """Prefixes of the layouts removed."""
+    """The normalised name of a tensor, without the prefixes that layouts put in front."""
     name = name.removeprefix("model.")
     if name.startswith("midlayer."):
         return "layers.0." + name.removeprefix("midlayer.")
@@ -59,7 +59,7 @@ def rename(name: str) -> str:
 
 
 def plan_eagle3(job: Job) -> Blueprint:
-    """Any EAGLE-3 head."""
+    """The blueprint of an EAGLE-3 drafter in any layout."""
     target = job.need_target("EAGLE-3")
     raw = job.checkpoint.config
     job.config = override_rope(job, job.config.merged(raw.section("transformer_layer_config").items))
@@ -128,7 +128,7 @@ def _top_rows(job: Job, target: Target, sizes: dict[str, int], norm_before_fc: b
 
 
 def choose_taps(job: Job, target: Target) -> list[int]:
-    """Boundaries from wherever the list stands."""
+    """The boundaries to tap, from whichever list the config has."""
     raw = job.checkpoint.config
     own = raw.integers("eagle_aux_hidden_state_layer_ids")
     nested = raw.section("eagle_config").integers("eagle_aux_hidden_state_layer_ids")

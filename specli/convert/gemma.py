@@ -69,7 +69,7 @@ def add_gemma3_keys(keys: Keys, architecture: str, config: Values) -> None:
 
 
 def rename(name: str) -> str:
-    """Multimodal wrappers put the text model under `language_model.`."""
+    """The normalised name of a tensor: multimodal wrappers put `language_model.` in front of the text model."""
     name = name.replace("language_model.", "")
     if name.startswith(OUTSIDE):
         return name
@@ -79,7 +79,7 @@ def rename(name: str) -> str:
 
 
 def plan_gemma3(job: Job) -> Blueprint:
-    """Gemma 3, text part."""
+    """The blueprint of Gemma 3's text model."""
     config = job.config
     if "attn_logit_softcapping" in config:
         raise UnsupportedError(f"{config.path}: attn_logit_softcapping is set, expected null for Gemma 3")

@@ -131,12 +131,12 @@ def rope_factors(config: Values, width: int) -> dict[str, LazyTensor]:
 
 
 def plan_gemma4(job: Job) -> Blueprint:
-    """Gemma 4, text part, dense or mixture of experts."""
+    """The blueprint of Gemma 4's text model, dense or a mixture of experts."""
     return _plan(job, "gemma4", "Gemma 4")
 
 
 def plan_assistant(job: Job) -> Blueprint:
-    """Gemma 4 assistant: query-only layers that read the target's cache."""
+    """The blueprint of a Gemma 4 assistant: layers with queries only, which read the target's cache."""
     architecture = "gemma4-assistant"
     blueprint = _plan(job, architecture, "Gemma 4 assistant")
     backbone = job.config.need("backbone_hidden_size")

@@ -40,13 +40,13 @@ LAYER = (
 
 
 def rename(name: str) -> str:
-    """As DSpark, with the confidence head's other name."""
+    """The normalised name of a tensor: as for DSpark, with the confidence head's other name replaced."""
     name = dspark.rename(name)
     return name.replace("confidence_proj.", "confidence_head.proj.") if name.startswith("confidence_proj.") else name
 
 
 def plan_gemma4_dspark(job: Job) -> Blueprint:
-    """A DSpark head whose layers are Gemma 4's full-attention layers with values equal to keys."""
+    """The blueprint of a DSpark drafter whose layers are Gemma 4's full-attention layers with values equal to keys."""
     target = job.need_target("DSpark")
     job.config = dflash.draft_config(job)
     config = job.config

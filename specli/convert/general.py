@@ -81,7 +81,7 @@ class General:
             self._found.size_label = gguf.size_label(total, shared, expert, n_experts)
 
     def keys(self) -> Keys:
-        """`general.*` keys in upstream's order."""
+        """`general.*` keys in llama.cpp's order."""
         keys = Keys()
         keys.add("general.type", "str", "model")
         for names, suffix, kind in _SAMPLING:
@@ -137,7 +137,7 @@ def front_matter(path: Path) -> dict[str, Any]:
     """The YAML between the first two `---` lines of a model card, repaired as llama.cpp does; empty without one.
 
     Raises:
-        FormatError: It is not YAML, or has aliases, which could stand for more than fits into memory.
+        FormatError: The lines are not YAML, or use aliases, which could expand to more than fits into memory.
     """
     lines = read_text(path, encoding="utf-8-sig").splitlines() if is_there(path) else []
     if not lines or lines[0] != "---":
@@ -158,7 +158,7 @@ def _check_kinds(found: gguf.Metadata, path: Path) -> None:
     """Makes texts of numbers and dates, and refuses what is neither text nor list where it should be.
 
     Raises:
-        FormatError: A list is none, or holds other things than it should.
+        FormatError: A field that should be a list is something else, or an entry of a list has the wrong kind.
     """
     for name, _ in _TEXTS:
         value = getattr(found, name)

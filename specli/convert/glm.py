@@ -59,7 +59,7 @@ def glm_keys(directory: Path, n_tokens: int) -> Keys:
 
 
 def plan_glm4_moe(job: Job) -> Blueprint:
-    """GLM-4.5 and GLM-4.5-Air."""
+    """The blueprint of GLM-4.5 and GLM-4.5-Air."""
     config = job.config
     sizes = basic_sizes(config)
     inner, n_experts = config.need("moe_intermediate_size"), config.need("n_routed_experts")

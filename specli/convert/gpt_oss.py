@@ -44,7 +44,7 @@ PLAIN_EXPERTS = (
 
 
 def plan_gpt_oss(job: Job) -> Blueprint:
-    """gpt-oss with MXFP4 or plain experts."""
+    """The blueprint of gpt-oss with MXFP4 or plain experts."""
     config = job.config
     sizes = basic_sizes(config) | {"F": config.need("intermediate_size")}
     is_packed = any(name.endswith("_blocks") for name in job.checkpoint.tensors)

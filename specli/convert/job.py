@@ -40,10 +40,10 @@ class Job:
     fit: tuple[str, ...] = ()
 
     def need_target(self, layout: str) -> Target:
-        """The target.
+        """The target that the drafter was trained for.
 
         Raises:
-            UsageError: None was given.
+            UsageError: No target was given.
         """
         if self.target is None:
             raise UsageError(

@@ -18,7 +18,7 @@ GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
 
 
 class Keys:
-    """Metadata in writing order. Adding a key twice keeps its place and the last value, as upstream's writer does."""
+    """Metadata in writing order. Adding a key twice keeps its place and the last value, as llama.cpp's writer does."""
 
     def __init__(self) -> None:
         self._items: dict[str, tuple[str, Any]] = {}

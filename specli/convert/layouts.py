@@ -236,8 +236,8 @@ def find_layout(checkpoint: Checkpoint) -> Layout:
     """The layout of a checkpoint; tensor names outrank config keys, which outrank the architecture's name.
 
     Raises:
-        FormatError: The config names two drafter kinds.
-        UnsupportedError: None matches.
+        FormatError: Architecture and keys of the config name two kinds of drafter.
+        UnsupportedError: No layout matches the checkpoint.
     """
     config = checkpoint.config
     names = architecture_names(checkpoint)

@@ -53,12 +53,12 @@ def mixtral_experts(n_experts: int) -> tuple[Row, ...]:
 
 
 def head_row(config: Values) -> Row:
-    """The head: its own matrix, or the embedding table when tied (a stored copy is then written as upstream does)."""
+    """The head: its own matrix, or the embedding table when tied (a stored copy is then written as llama.cpp does)."""
     return HEAD if not config.flag("tie_word_embeddings") else Row(HEAD.source, HEAD.name, HEAD.shape, need="optional")
 
 
 def rope_factors(config: Values, head_width: int) -> dict[str, LazyTensor]:
-    """`rope_freqs.weight` for Llama 3 scaling, else nothing."""
+    """`rope_freqs.weight` by name for Llama 3 scaling; empty for any other."""
     rope = rope_block(config)
     if rope_type(rope) != "llama3":
         return {}
@@ -75,13 +75,13 @@ def llama_extra_keys(keys: Keys, architecture: str, config: Values) -> None:
 
 
 def rename(name: str) -> str:
-    """Wrapper prefixes removed; a bare `LlamaModel` gets its `model.`."""
+    """The normalised name of a tensor: wrapper prefixes are removed, and a bare `LlamaModel` gets its `model.`."""
     name = name.replace("language_model.", "").replace("text_model.", "")
     return name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
 
 
 def plan_llama(job: Job) -> Blueprint:
-    """Llama, Mistral, SmolLM2, Mixtral."""
+    """The blueprint of Llama, Mistral, SmolLM2 and Mixtral."""
     config = job.config
     sizes = basic_sizes(config)
     n_layers = config.need("num_hidden_layers")

@@ -19,7 +19,7 @@ NEXTN = (
 
 
 def layers(job: Job, trunk: Sequence[Iterable[Row]], mtp: Sequence[Iterable[Row]]) -> tuple[list[Row], dict[str, str]]:
-    """Rows of the chosen layers with their prefixes, and what is left out.
+    """The rows of the chosen layers with their prefixes, and the tensors that are left out.
 
     Args:
         job: For the mode.

@@ -1,7 +1,7 @@
 """How a BPE pre-tokenizer is recognised: the ids of one fixed text are hashed and looked up.
 
 The hash names a vocabulary as much as a pre-tokenizer, so a newly trained vocabulary is never in the table. For those
-we go on where upstream gives up: the splitting rules in tokenizer.json are compared with rules known by name.
+we go on where llama.cpp gives up: the splitting rules in tokenizer.json are compared with rules known by name.
 
 Source: llama.cpp conversion/base.py, `get_vocab_base_pre`, build b11434. The text exercises what pre-tokenizers differ
 in: runs of blanks and digits, emoji with joiners, scripts without spaces, contractions in both cases.

@@ -55,7 +55,7 @@ def expert_rows(n_experts: int, *, stacked: bool, prefix: str = "mlp.") -> tuple
 
 
 def rename(name: str) -> str:
-    """Wrapper prefixes removed; a bare `Qwen2Model` gets its `model.`."""
+    """The normalised name of a tensor: wrapper prefixes are removed, and a bare `Qwen2Model` gets its `model.`."""
     name = name.replace("language_model.", "")
     return name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
 
@@ -79,17 +79,17 @@ def _plan(job: Job, architecture: str, layout: str, block: tuple[Row, ...]) -> B
 
 
 def plan_qwen2(job: Job) -> Blueprint:
-    """Qwen2 and Qwen2.5."""
+    """The blueprint of Qwen2 and Qwen2.5."""
     return _plan(job, "qwen2", "Qwen2", (*ATTENTION, *BIASES, *FEED_FORWARD))
 
 
 def plan_qwen3(job: Job) -> Blueprint:
-    """Qwen3 dense."""
+    """The blueprint of dense Qwen3."""
     return _plan(job, "qwen3", "Qwen3", (*ATTENTION, *HEAD_NORMS, *FEED_FORWARD))
 
 
 def plan_qwen3_moe(job: Job) -> Blueprint:
-    """Qwen3 mixture of experts."""
+    """The blueprint of the Qwen3 mixture of experts."""
     config = job.config
     n_experts = config.need("num_local_experts", "num_experts")
     inner = config.need("moe_intermediate_size")

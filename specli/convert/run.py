@@ -94,7 +94,7 @@ def find_directory(source: str, request: ConvertConfig, *, weights: bool) -> Pat
     """A local directory, or the cached copy of a hub id.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: `source` is neither a directory nor of the form `user/model`.
     """
     path = Path(source)
     if path.is_dir() and not request.remote:
@@ -118,7 +118,7 @@ def check_overrides(layout: Layout, request: ConvertConfig) -> None:
     """Refuses options that the layout does not read.
 
     Raises:
-        UsageError: One was given.
+        UsageError: An option was given that the layout does not read.
     """
     given = [option for name, option in OVERRIDES.items() if name not in layout.overrides and _is_set(request, name)]
     if request.mtp != "with" and not layout.mtp:
@@ -135,8 +135,8 @@ def open_target(request: ConvertConfig, directory: Path) -> Target | None:
     """The target given for a drafter.
 
     Raises:
-        UsageError: It does not exist, or is the checkpoint itself.
-        UnsupportedError: It is not a target.
+        UsageError: The target does not exist, or is the checkpoint itself.
+        UnsupportedError: The checkpoint or file given as the target is a drafter or of an unknown architecture.
     """
     if request.target is None:
         return None
@@ -234,7 +234,7 @@ def check_output(path: Path, request: ConvertConfig, directory: Path) -> None:
 
     Raises:
         ResourceError: The file cannot be written.
-        UsageError: It is a pipe, a device, or a file of the checkpoint or the target.
+        UsageError: `path` is a pipe, a device, or a file of the checkpoint or the target.
     """
     check_writable(path)
     if is_special(path):

@@ -22,7 +22,7 @@ _ID_KEYS = {
     "pad": "padding_token_id", "cls": "cls_token_id", "mask": "mask_token_id", "eot": "eot_token_id",
     "eom": "eom_token_id", "prefix": "prefix_token_id", "suffix": "suffix_token_id", "middle": "middle_token_id",
 }  # fmt: skip
-"""Kind to the key under `tokenizer.ggml.`; "seperator" is upstream's spelling."""
+"""Kind to the key under `tokenizer.ggml.`; "seperator" is llama.cpp's spelling."""
 
 _FLAGS = ("bos", "eos", "sep")
 
@@ -186,7 +186,7 @@ def objects(path: Path, name: str, value: Any) -> list[JsonObject]:
     """A list of objects; an absent one is empty.
 
     Raises:
-        FormatError: It is anything else.
+        FormatError: `value` is not a list, or an entry is not an object.
     """
     if value is None:
         return []

@@ -27,7 +27,7 @@ def load_json(path: Path) -> Any:
     """The parsed file.
 
     Raises:
-        FormatError: It is not JSON, or is absurdly large.
+        FormatError: The file is not JSON, or larger than any config or tokenizer can be.
     """
     size = file_size(path)
     if size > MAX_JSON_BYTES:
@@ -45,7 +45,7 @@ def parse_json(path: Path, text: str, what: str = "", *, unique: bool = False) -
         unique: Refuse objects with a key twice, instead of taking the last.
 
     Raises:
-        FormatError: It is not JSON.
+        FormatError: `text` is not JSON.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique if unique else None)
@@ -154,10 +154,10 @@ class Values:
         return Values(self.path, self._typed((name,), (dict,), "an object") or {})
 
     def need(self, *names: str) -> int:
-        """A required positive integer.
+        """A positive integer that must be there, under the first of its names that is used.
 
         Raises:
-            FormatError: It is missing or zero.
+            FormatError: No name is used, or the value is not positive.
         """
         value = self.integer(*names)
         if not value:

@@ -147,7 +147,7 @@ class _List:
         self.types = [int(TokenType.UNUSED)] * n
 
     def put(self, token: int, text: str, score: float, kind: TokenType) -> None:
-        """Sets one entry; ids beyond the list are dropped, as upstream does with a warning."""
+        """Sets one entry; ids beyond the list are dropped, as llama.cpp does with a warning."""
         if token < len(self.texts):
             self.texts[token], self.scores[token], self.types[token] = text, score, int(kind)
 
@@ -220,7 +220,7 @@ def has_byte_fallback(directory: Path) -> bool:
 def fallback_list(directory: Path, n_tokens: int) -> _List:
     """The token list of a byte-fallback tokenizer.json: all scores -1000, specials are those named in the config.
 
-    Padded to `n_tokens`, which upstream does not do; its loader then refuses the model.
+    Padded to `n_tokens`, which llama.cpp does not do; its loader then refuses the model.
     """
     path = _need(directory, "tokenizer.json")
     tokenizer = _load_tokenizer(path)

@@ -79,7 +79,7 @@ def resolve(name: str, spec_type: str | None = None) -> Path:
         spec_type: One drafter type, for `-md`.
 
     Raises:
-        UnsupportedError: Nothing ships under that name, or for that type.
+        UnsupportedError: No shipped model has this name, or drafts with this type.
     """
     candidates = [model for model in MODELS if model.is_target is (spec_type is None)]
     named = [model for model in candidates if model.name == name]

@@ -1,7 +1,7 @@
 """Quant blocks to float32, vectorised over blocks (docs/quant-types.md §§2-3).
 
 Each decoder reads `[n, block_bytes]` uint8 and fills `[n, block_size]` float32, both contiguous. The results
-equal upstream's `dequantize_row_*` (ggml/src/ggml-quants.c) and `gguf.quants.dequantize` bit for bit.
+equal llama.cpp's `dequantize_row_*` (ggml/src/ggml-quants.c) and `gguf.quants.dequantize` bit for bit.
 """
 
 from __future__ import annotations

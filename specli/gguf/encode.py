@@ -1,6 +1,6 @@
 """Float32 to quant blocks, vectorised over blocks (docs/quant-types.md §4).
 
-Each encoder takes `[n, block_size]` float32 and gives `[n, block_bytes]` uint8. The rules are those of upstream's
+Each encoder takes `[n, block_size]` float32 and gives `[n, block_bytes]` uint8. The rules are those of llama.cpp's
 `quantize_row_*_ref` (ggml/src/ggml-quants.c): scales are stored as half, codes are computed with the unrounded scale.
 """
 

@@ -1,11 +1,11 @@
 """Float32 to Q4_K, Q5_K and Q6_K blocks, vectorised over sub-blocks (docs/quant-types.md §3).
 
-The formats leave the choice of scales to the writer. As upstream without an importance matrix
+The formats leave the choice of scales to the writer. As llama.cpp without an importance matrix
 (`quantize_row_q*_K_ref`, ggml/src/ggml-quants.c), each sub-block tries a few step sizes around its range, fits scale
 and minimum to the codes of each by weighted least squares, and keeps the one with the smallest weighted error; then the
-scales themselves are rounded and the codes taken anew. Fewer step sizes are tried than upstream does: 3 or 4 instead of
+scales themselves are rounded and the codes taken anew. Fewer step sizes are tried: 3 or 4 instead of
 16 to 21. On normal, Student-t and uniform values and on Gemma 3's embeddings the root-mean-square error is at most
-2 % above upstream's, at several times its speed.
+2 % above llama.cpp's, at several times its speed.
 
 Sub-blocks are columns here, `[width, n]`: sums over a sub-block are then sums of long rows, which numpy does several
 times faster than sums of short ones.

@@ -1,7 +1,7 @@
 """Opening GGUF files: header, metadata and tensor table are checked, tensor data stays mapped (docs/targets.md §1.1).
 
 Every count, length and offset is compared with the file's size before anything is allocated or skipped, so a broken
-file costs no more than reading its header. Layout rules are those of upstream's gguf_init_from_file
+file costs no more than reading its header. Layout rules are those of llama.cpp's gguf_init_from_file
 (ggml/src/gguf.cpp): offsets without holes, unique names, at most 4 axes.
 """
 
@@ -66,8 +66,8 @@ class GGUFFile:
 
         Raises:
             ResourceError: The file cannot be opened.
-            FormatError: It is broken, or not a GGUF file, or not the first shard.
-            UnsupportedError: Another version of the format, big-endian, or an unknown quant type.
+            FormatError: The file is broken, no GGUF file, or not the first part of a split one.
+            UnsupportedError: The file has another version of the format, is big-endian, or has an unknown quant type.
         """
         path = Path(path)
         first = _Shard(path)

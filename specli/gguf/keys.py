@@ -25,8 +25,8 @@ class Key:
 
     Attributes:
         name: With `A.` for the architecture.
-        kinds: Stored kinds upstream accepts; the first is the one the converter writes.
-        source: Where upstream names or reads it.
+        kinds: Stored kinds llama.cpp accepts; the first is the one the converter writes.
+        source: Where llama.cpp names or reads it.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TensorName:
     Attributes:
         name: With `blk.N.` for the layer and its suffix.
         shape: In ne order; empty when it differs between architectures.
-        source: Where upstream names it.
+        source: Where llama.cpp names it.
     """
 
     name: str

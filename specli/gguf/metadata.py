@@ -113,7 +113,7 @@ def string_array(buffer: mmap.mmap, start: int, count: int) -> list[str]:
 
 
 class Metadata:
-    """The key-value pairs of one file. Types are strict: a u32 is never taken for an i32, as in upstream.
+    """The key-value pairs of one file. Types are strict: a u32 is never taken for an i32, as in llama.cpp.
 
     Args:
         path: The file, for messages.

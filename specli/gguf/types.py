@@ -58,7 +58,7 @@ class QuantType(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """Lower-case name as upstream's options spell it, such as "q4_1" or "q4_k"."""
+        """Lower-case name as llama.cpp's options spell it, such as "q4_1" or "q4_k"."""
         return self.name.lower()
 
     def row_bytes(self, n: int) -> int:

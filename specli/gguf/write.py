@@ -1,4 +1,4 @@
-"""Writing GGUF version 3, laid out as upstream's gguf-py does.
+"""Writing GGUF version 3, laid out as llama.cpp's gguf-py does.
 
 Tensor data is produced one tensor at a time while the file is written, so a conversion holds one tensor in memory. The
 file appears under its name only when it is complete; an existing file stays as it was until then.

@@ -145,7 +145,7 @@ def _choice_scores(probabilities: torch.Tensor, spec: RoutingSpec) -> torch.Tens
 
 
 def _normalised(row: torch.Tensor, group: int, eps: float) -> torch.Tensor:
-    """Each run of `group` elements divided by its root mean square (summed in float64, as upstream does)."""
+    """Each run of `group` elements divided by its root mean square (summed in float64, as llama.cpp does)."""
     runs = row.reshape(-1, group)
     factor = torch.rsqrt(runs.double().square().mean(dim=1, keepdim=True) + eps)
     return runs * factor.float()  # [n_runs, group]

@@ -130,7 +130,8 @@ class Model(ABC):
         """Refuses a file whose metadata or tensors do not fit the architecture; nothing is loaded.
 
         Raises:
-            FormatError, UnsupportedError: As the constructor.
+            FormatError: Metadata or tensors do not fit the architecture.
+            UnsupportedError: The file is a variant of the architecture that is not implemented.
         """
         model = cls.__new__(cls)
         model.options = ModelOptions(capacity=1)

@@ -297,7 +297,7 @@ class Keys:
             n_blocks: Blocks.
             gating: The family's.
             is_normalised: The family's.
-            scale: The family's; 0 counts as 1, as upstream has it.
+            scale: The family's; 0 counts as 1, as llama.cpp has it.
             width: Key of an expert's inner width.
             default_width: Inner width without that key; None = the key is required.
             n_ff_shared: Inner width of a shared expert.

@@ -64,7 +64,7 @@ class Rows:
 
 
 class AttentionPart(Protocol):
-    """What a layer has before its feed-forward."""
+    """The first branch of a layer: attention, or what takes its place."""
 
     def trace(
         self,
@@ -81,7 +81,7 @@ class AttentionPart(Protocol):
 
 
 class FeedForwardPart(Protocol):
-    """What works on each row by itself: dense, or a mixture of experts."""
+    """The second branch of a layer, which treats each row by itself: dense, or a mixture of experts."""
 
     def trace(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
         """`out (+)= feed_forward(x)`."""
@@ -368,7 +368,7 @@ class Layer:
         self.trace_end(ops, x, rows)
 
     def trace_attention(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
-        """The first branch."""
+        """Adds attention, or what takes its place, to the residual stream."""
         normed = rows.scratch.buffer("normed", x.width)
         self.attn_norm.trace(ops, normed, x)
         if self.post_attention_norm is None:
@@ -379,7 +379,7 @@ class Layer:
             add_normed(ops, x, branch, self.post_attention_norm)
 
     def trace_feed_forward(self, ops: Ops, x: Buffer, rows: Rows) -> None:
-        """The second branch."""
+        """Adds the feed-forward to the residual stream."""
         normed = rows.scratch.buffer("normed", x.width)
         self.ffn_norm.trace(ops, normed, x)
         if self.post_ffw_norm is None:
@@ -390,7 +390,7 @@ class Layer:
             add_normed(ops, x, branch, self.post_ffw_norm)
 
     def trace_end(self, ops: Ops, x: Buffer, rows: Rows) -> None:
-        """What happens to the stream as a whole."""
+        """What the layer does to the residual stream after both branches, such as scaling it."""
         if self.layer_output_scale is not None:
             ops.scale(x, self.layer_output_scale.value)
 

@@ -1,6 +1,6 @@
 """`llama`: Llama 1-3.x, SmolLM2, Mistral 7B, Mixtral, … (docs/targets.md §3.1; llama.cpp `src/models/llama.cpp`).
 
-The sliding window of Mistral 7B v0.1 is ignored, as upstream does.
+The sliding window of Mistral 7B v0.1 is ignored, as llama.cpp does.
 """
 
 from __future__ import annotations

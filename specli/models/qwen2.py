@@ -17,7 +17,7 @@ class Qwen2(Model):
 
     @classmethod
     def configure(cls, file: GGUFFile) -> ModelConfig:
-        """The common keys."""
+        """The configuration from the common keys alone."""
         config = ModelConfig.from_gguf(file)
         require_plain_heads(file, config)
         return config

@@ -18,7 +18,7 @@ class Qwen3(Model):
 
     @classmethod
     def configure(cls, file: GGUFFile) -> ModelConfig:
-        """The common keys."""
+        """The configuration from the common keys alone."""
         return ModelConfig.from_gguf(file)
 
     @classmethod
@@ -35,7 +35,7 @@ class Qwen3(Model):
 
     @classmethod
     def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
-        """What follows attention in layer `index`."""
+        """The feed-forward of layer `index`."""
         return FeedForward(tensors, f"blk.{index}.", config.n_embd, config.layers[index].n_ff, config.activation)
 
 

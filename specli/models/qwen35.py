@@ -63,7 +63,7 @@ class Qwen35(Model):
 
     @classmethod
     def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
-        """What follows the mixer in layer `index`."""
+        """The feed-forward of layer `index`."""
         return FeedForward(tensors, f"blk.{index}.", config.n_embd, config.layers[index].n_ff, config.activation)
 
 

@@ -32,7 +32,7 @@ class Parameter(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> Parameter[T]:
-        """A parameter that is there already: borrowed from another network."""
+        """A parameter whose value is known already, borrowed from another network."""
         parameter = cls()
         parameter.value = value
         return parameter
@@ -49,7 +49,7 @@ Scalar = Parameter[float]
 
 
 def keep(tensor: QuantTensor) -> QuantTensor:
-    """The tensor as it is."""
+    """The tensor, unchanged."""
     return tensor
 
 
@@ -172,6 +172,6 @@ class Tensors:
 
 
 def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A torch shape without leading axes of size 1 (upstream ignores trailing ones in its reversed order)."""
+    """A torch shape without leading axes of size 1 (llama.cpp ignores trailing ones in its reversed order)."""
     leading = next((i for i, n in enumerate(shape) if n != 1), max(0, len(shape) - 1))
     return shape[leading:]

@@ -12,7 +12,7 @@ from specli.gguf.metadata import show
 from specli.tokenizer.pretokenizers import unicode_15
 from specli.tokenizer.vocabulary import Vocabulary
 
-# A character without a token is dropped after merging, as upstream does. The library drops it before merging, so that
+# A character without a token is dropped after merging, as llama.cpp does. The library drops it before merging, so that
 # its neighbours join across the gap, unless there is an unknown token: this one, whose id is then removed. No merge
 # makes it, and byte-encoded text never holds U+0000.
 _UNKNOWN = "\0unknown\0"

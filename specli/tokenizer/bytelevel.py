@@ -13,7 +13,7 @@ BYTE_OF_CHARACTER = _alphabet()  # printable Latin-1 stands for itself, the othe
 
 
 def decode_bytes(text: str) -> bytes:
-    """The bytes a token text stands for. A character outside the alphabet gives a visible marker, as upstream."""
+    """The bytes that a token's text means. A character outside the alphabet gives a visible marker, as llama.cpp."""
     try:
         return bytes([BYTE_OF_CHARACTER[character] for character in text])
     except KeyError:

@@ -1,6 +1,6 @@
 """Chat templates with a name (`--chat-template NAME`), written for the formats of docs/tokenizers.md §9.
 
-Upstream formats these in C++ (`src/llama-chat.cpp`); here each is a Jinja template like those in model files. None
+llama.cpp formats these in C++ (`src/llama-chat.cpp`); here each is a Jinja template like those in model files. None
 writes BOS. What they render was compared with `llama_chat_apply_template` of b11434.
 """
 

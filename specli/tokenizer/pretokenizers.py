@@ -42,7 +42,7 @@ _DEEPSEEK3 = (
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
 )
 _LINE_END = r"[\r\n]"
-# Upstream hides white space outside ASCII from expressions without \p, so it is left out of these two classes.
+# llama.cpp hides white space outside ASCII from expressions without \p, so it is left out of these two classes.
 _CJK = "[\u0800-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\u9fa5\uac00-\ud7ff]+"
 _DEEPSEEK_PUNCTUATION = r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001-\u3002]+"
 _CASED_LETTERS = (  # letters of the classes Lu, Ll, Lt as DeepSeek listed them; escaped where NFC would change them
@@ -103,7 +103,7 @@ _ROWS: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {name: row for names, row in _ROWS for name in names}
 
-# Characters that Unicode 16 gave a class. Upstream's tables are those of Unicode 15.1, where they have none; the
+# Characters that Unicode 16 gave a class. llama.cpp's tables are those of Unicode 15.1, where they have none; the
 # `tokenizers` package follows Unicode 16 since its version 0.22. Ranges may include characters without a class.
 _UNICODE_16 = (
     *((0x897, 0x897), (0x1B4E, 0x1B4F), (0x1B7F, 0x1B7F), (0x1C89, 0x1C8A), (0x2427, 0x2429), (0x31E4, 0x31E5)),
@@ -117,7 +117,7 @@ _NOT_LATER = "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in _UNIC
 
 
 def unicode_15(pattern: str) -> str:
-    r"""The pattern with its character classes as upstream knows them, in the syntax of the `tokenizers` package.
+    r"""The pattern with its character classes as llama.cpp knows them, in the syntax of the `tokenizers` package.
 
     Example: `\p{N}` becomes `[\p{N}&&[^…]]`, inside a bracketed class too.
     """

@@ -33,7 +33,7 @@ MAX_MEMORY = 512 << 20  # bytes of address space
 MAX_TEXT = 4 << 20  # characters of one rendered conversation
 MAX_MESSAGE = 200  # characters of an error
 
-# Checks that refuse conversations the engine has to allow; upstream cuts them out of the templates of gpt-oss (a
+# Checks that refuse conversations the engine has to allow; llama.cpp cuts them out of the templates of gpt-oss (a
 # message that quotes channel markers) and Mistral (an assistant message without content or tool calls).
 _TOLERATED = (
     "You have passed a message containing <|channel|> tags in the content field",
@@ -113,7 +113,7 @@ def _message(error: Exception) -> str:
 
 
 def render(source: str, context: dict[str, Any]) -> dict[str, str]:
-    """One conversation, or what is wrong with the template."""
+    """The rendered text of one conversation, or the error that the template raised."""
     try:
         length = 0
         chunks = []

@@ -1,8 +1,8 @@
 """Tokens with a meaning: roles, the end-of-generation set, and cutting them out of text (docs/tokenizers.md §§2-3).
 
 Follows llama.cpp b11434 (`src/llama-vocab.cpp`, `llama_vocab::impl::load` and `tokenizer_st_partition`). One deliberate
-difference: when several tokens could have one role, upstream takes whichever its hash table lists first; here the
-first text of the table wins, which is what upstream arrives at for Llama 3, Qwen and Phi-3 but not for SmolLM2
+difference: when several tokens could have one role, llama.cpp takes whichever its hash table lists first; here the
+first text of the table wins, which is what llama.cpp arrives at for Llama 3, Qwen and Phi-3 but not for SmolLM2
 (end of turn is `<|im_end|>` here, `<|endoftext|>` there; both end a generation).
 """
 

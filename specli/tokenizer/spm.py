@@ -52,7 +52,7 @@ def _piece(text: bytes, score: bytes, type: int) -> bytes:
 def _pieces(vocabulary: Vocabulary) -> Iterable[bytes]:
     """All tokens, then the unknown piece.
 
-    All are NORMAL, which here means that merges may make them: upstream lets them make control tokens too. Only the
+    All are NORMAL, which here means that merges may make them: llama.cpp lets them make control tokens too. Only the
     byte tokens need their type; a merge making the text of one, `<0x41>`, is beyond this encoder.
     """
     scores = vocabulary.scores.astype("<f4").tobytes()
@@ -89,7 +89,7 @@ class SPMEncoder:
     """Encodes text without special tokens. Every raw text gets the vocabulary's space prefix, if it has one.
 
     Raises:
-        UnsupportedError: The vocabulary has not all 256 byte tokens, so that some text would have no encoding.
+        UnsupportedError: The vocabulary lacks byte tokens, so some text would have no encoding.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

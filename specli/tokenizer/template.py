@@ -160,7 +160,7 @@ class ChatTemplate:
             override: Jinja source or the name of a built-in template, from the command line.
 
         Raises:
-            FormatError: The stored template is no text.
+            FormatError: The stored template is not a text.
             UnsupportedError: `override` is neither Jinja source nor a known name.
         """
         tools = None

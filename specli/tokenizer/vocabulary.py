@@ -115,7 +115,7 @@ class Vocabulary:
         detect_roles(roles, ids, attributes)
         end_ids = end_tokens(roles, ids, attributes)
 
-        # Gemma 4 files say add_bos = false by mistake; upstream overrides them.
+        # Gemma 4 files say add_bos = false by mistake; llama.cpp overrides them.
         add_bos = family.kind == "gemma4" or metadata.get(_KEY + "add_bos_token", "bool", family.add_bos or pre.add_bos)
         add_eos = metadata.get(_KEY + "add_eos_token", "bool", False)
         for wanted, role in ((add_bos, "bos"), (add_eos, "eos")):
@@ -198,7 +198,7 @@ def _check_length(path: Path, name: str, found: int, n_vocab: int) -> None:
 
 
 def _stored_roles(metadata: Metadata, family: _Family, pre: PreTokenizer, n_vocab: int) -> dict[str, int]:
-    """Roles by key, then by the family's default. Ids outside the vocabulary are ignored, as upstream does."""
+    """Roles by key, then by the family's default. Ids outside the vocabulary are ignored, as llama.cpp does."""
     defaults = {name: token for name, token in family.roles.items() if name != "bos" or pre.has_bos}
     roles = {name: token for name, token in defaults.items() if token < n_vocab}
     for role in ROLES:

@@ -135,11 +135,11 @@ def test_which_dflash_layers_are_causal(
     assert metadata.get("dflash.attention.causal_pattern") == pattern
 
 
-def test_deepspecs_dflash_heads_predict_from_the_first_slot(tmp_path: Path) -> None:
+def test_deepspecs_dflash_heads_predict_from_the_anchor(tmp_path: Path) -> None:
     report = run(tmp_path, "dflash-deepspec")
     assert report.metadata["dflash.sample_from_anchor"] is True
     assert not any(row.name.startswith("markov") for row in report.tensors)
-    warning = "slot 0 predicts: llama.cpp takes it as reserved in a DFlash file, and drafts badly"
+    warning = "the anchor's position predicts: llama.cpp takes it as reserved in a DFlash file, and drafts badly"
     assert report.warnings == (warning,)
     reserved = run(tmp_path / "reserved", "dflash-deepspec", sample_from_anchor=False)
     assert ("dflash.sample_from_anchor" in reserved.metadata, reserved.warnings) == (False, ())

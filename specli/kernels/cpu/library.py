@@ -123,7 +123,7 @@ def native_library() -> ctypes.CDLL:
     """The library with its functions declared.
 
     Raises:
-        ResourceError: It was not built, cannot be loaded, or is not of this version.
+        ResourceError: The library was not built, cannot be loaded, or is not of this version.
     """
     path = _path()
     try:

@@ -99,7 +99,7 @@ static void wake_sleepers(struct pool *pool) {
     pthread_mutex_unlock(&pool->sleep);
 }
 
-/* Thread t of a strict pool gets the t-th allowed CPU, otherwise every thread may use all of them. Best effort, as upstream. */
+/* Thread t of a strict pool gets the t-th allowed CPU, otherwise every thread may use all of them. Best effort, as llama.cpp. */
 static void place(const struct pool *pool, int thread) {
 #if defined(__linux__)
     cpu_set_t set;
