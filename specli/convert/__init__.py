@@ -14,7 +14,7 @@ __all__ = ["ConvertConfig", "ConvertReport", "Progress", "convert"]
 
 
 def __getattr__(name: str) -> Any:
-    """The function `convert`."""
+    """Imports `convert` when it is first asked for, so that the options load without torch."""
     if name != "convert":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from specli.convert.run import convert

@@ -124,7 +124,7 @@ def _packed(checkpoint: Checkpoint, n_bits: int, group_size: int) -> dict[str, L
     """Integers packed into int32 along the input axis, with one scale per group and optional zero points.
 
     Raises:
-        UnsupportedError: Wider integers than bytes.
+        UnsupportedError: The integers have more than eight bits.
         FormatError: A part is missing or does not fit.
     """
     if n_bits > MAX_PACKED_BITS:

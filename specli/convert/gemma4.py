@@ -71,7 +71,7 @@ def attention(kind: str, *, has_keys: bool, values: bool) -> tuple[Row, ...]:
 
 
 def feed_forward(width: str) -> tuple[Row, ...]:
-    """The dense feed-forward part."""
+    """The rows of a layer's dense feed-forward."""
     return (
         Row("mlp.gate_proj.weight", "ffn_gate.weight", f"{width} E"),
         Row("mlp.up_proj.weight", "ffn_up.weight", f"{width} E"),

@@ -42,7 +42,7 @@ class LazyTensor:
 
     @property
     def n_elements(self) -> int:
-        """Numbers in the tensor."""
+        """How many numbers the tensor has."""
         return math.prod(self.shape)
 
     @property
@@ -69,5 +69,5 @@ class LazyTensor:
 
 
 def constant(values: npt.NDArray[np.float32]) -> LazyTensor:
-    """A computed float32 tensor."""
+    """A tensor of float32 values that are computed here, not read from a checkpoint."""
     return LazyTensor(values.shape, "F32", lambda start, stop: values[start:stop])

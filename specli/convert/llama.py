@@ -38,7 +38,7 @@ FEED_FORWARD = (
 
 
 def mixtral_experts(n_experts: int) -> tuple[Row, ...]:
-    """Router and stacked experts."""
+    """The rows of Mixtral's router and of its experts, which are stacked in the file."""
 
     def stacked(part: str, name: str, shape: str) -> Row:
         sources = tuple(f"block_sparse_moe.experts.{e}.{part}.weight" for e in range(n_experts))

@@ -27,7 +27,7 @@ def layers(job: Job, trunk: Sequence[Iterable[Row]], mtp: Sequence[Iterable[Row]
         mtp: Rows of each MTP block, named as layers after the trunk.
 
     Raises:
-        UsageError: `--mtp` without MTP blocks.
+        UsageError: `--mtp` was given, and the checkpoint has no MTP blocks.
     """
     mode = job.request.mtp
     if mode == "only" and not mtp:

@@ -46,17 +46,17 @@ class Outtype:
     label: str
 
     def with_mxfp4(self) -> Outtype:
-        """The same for a source with MXFP4 experts, which names the file unless the rest is quantised."""
+        """The type for a source with MXFP4 experts: these name the file unless the other matrices are quantised."""
         if self.type not in (QuantType.F32, QuantType.F16, QuantType.BF16):
             return self
         return replace(self, file_type=MXFP4_FILE_TYPE, label="MXFP4_MOE")
 
 
 def resolve_outtype(label: str, tensors: Iterable[LazyTensor]) -> Outtype:
-    """The type a label stands for; "auto" follows the first matrix that is bf16 or f16, else f16.
+    """The type that a label means; "auto" follows the first matrix that is bf16 or f16, else f16.
 
     Raises:
-        UsageError: Unknown label.
+        UsageError: The label is not known.
     """
     if label == "auto":
         halves = (tensor.dtype for tensor in tensors if len(tensor.shape) >= 2 and tensor.dtype in ("BF16", "F16"))

@@ -181,12 +181,12 @@ def _vocabulary(job: Job, n_tokens: int) -> Keys:
 
 
 def plan_qwen35(job: Job) -> Blueprint:
-    """Qwen3.5 dense."""
+    """The blueprint of dense Qwen3.5."""
     return _plan(job, "qwen35", "Qwen3.5", FEED_FORWARD[:3], {})
 
 
 def plan_qwen35_moe(job: Job) -> Blueprint:
-    """Qwen3.5 mixture of experts."""
+    """The blueprint of the Qwen3.5 mixture of experts."""
     config = job.config
     n_experts, inner = config.need("num_local_experts", "num_experts"), config.need("moe_intermediate_size")
     stacked = any(name.endswith("mlp.experts.gate_up_proj") for name in job.checkpoint.tensors)

@@ -24,7 +24,7 @@ _LIMITS = {
 
 
 def load_json(path: Path) -> Any:
-    """The parsed file.
+    """The value that a JSON file holds.
 
     Raises:
         FormatError: The file is not JSON, or larger than any config or tokenizer can be.
@@ -36,7 +36,7 @@ def load_json(path: Path) -> Any:
 
 
 def parse_json(path: Path, text: str, what: str = "", *, unique: bool = False) -> Any:
-    """The parsed text.
+    """The value that a JSON text holds.
 
     Args:
         path: For messages.
@@ -126,12 +126,12 @@ class Values:
         return value
 
     def flag(self, *names: str) -> bool | None:
-        """A boolean, or None."""
+        """The boolean under a key; None where the key is absent."""
         value: bool | None = self._typed(names, (bool,), "true or false")
         return value
 
     def text(self, *names: str) -> str | None:
-        """A string, or None."""
+        """The string under a key; None where the key is absent."""
         value: str | None = self._typed(names, (str,), "a string")
         return value
 

@@ -44,7 +44,7 @@ class DemoModel:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The file's place on disk."""
         return DATA / self.file
 
     @property

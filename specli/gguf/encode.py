@@ -116,7 +116,7 @@ ENCODERS: dict[QuantType, Callable[[Floats], Bytes]] = {
 
 
 def quantise(type: QuantType, values: npt.NDArray[np.float32]) -> Bytes:
-    """Quantised rows.
+    """Rows of float32 as the bytes of a quant type.
 
     Args:
         type: A key of `ENCODERS`.

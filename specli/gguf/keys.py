@@ -21,7 +21,7 @@ MAX_TAPS = 16  # rows of this table, not a limit of the engine
 
 @dataclass(frozen=True)
 class Key:
-    """A metadata key.
+    """One metadata key of a GGUF file, with its type and its source.
 
     Attributes:
         name: With `A.` for the architecture.
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True)
 class TensorName:
-    """A tensor.
+    """One tensor name of a GGUF file, with its shape and its source.
 
     Attributes:
         name: With `blk.N.` for the layer and its suffix.

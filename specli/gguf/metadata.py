@@ -73,7 +73,7 @@ def show(name: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """One stored value.
+    """One stored value, decoded when it is first asked for.
 
     Attributes:
         kind: Stored type, such as "u32" or "[str]".
@@ -207,7 +207,7 @@ class Metadata:
     @overload
     def get(self, key: str, kind: Literal["[str]"], default: T) -> list[str] | T: ...
     def get(self, key: str, kind: str, default: Any) -> Any:
-        """As `require`, with the format's default for a key that is not there. A wrong kind is still an error."""
+        """The value of a key, or the format's default where the key is absent. A wrong kind is an error even so."""
         value = self._values.get(key)
         return default if value is None else self._load(key, value, kind)
 

@@ -126,7 +126,7 @@ def _times(matrix: torch.Tensor, row: torch.Tensor, bias: torch.Tensor | None = 
 
 
 def _expert_times(weight: Weight, expert: int, row: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """The same with one expert's matrix and bias."""
+    """One row times one expert's matrix, plus its bias."""
     assert isinstance(weight, ReferenceStack), "a weight of another executor, or no stack"
     return _times(weight.expert(expert), row, None if bias is None else bias[expert])
 

@@ -223,7 +223,7 @@ class Keys:
         return f"{self._file.architecture}.{name}"
 
     def error(self, name: str, found: object, expected: str) -> FormatError:
-        """What to raise for a value out of range."""
+        """The error for a value out of range: names file, key, what was found and what was expected."""
         return FormatError(f"{self._file.path}: key {self.full(name)} is {found}, expected {expected}")
 
     def integer(self, name: str, default: int | None = None) -> int:
@@ -239,7 +239,7 @@ class Keys:
         return self._metadata.get(self.full(name), "f32", default)
 
     def text(self, name: str, default: str) -> str:
-        """A string."""
+        """The string under a key, or `default`."""
         return self._metadata.get(self.full(name), "str", default)
 
     def count(self, name: str, default: int | None = None, *, maximum: int = 2**31 - 1) -> int:

@@ -24,7 +24,7 @@ class Qwen2(Model):
 
     @classmethod
     def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
-        """A pre-norm layer."""
+        """A pre-norm layer with biases on queries, keys and values."""
         layer, prefix = config.layers[index], f"blk.{index}."
         eps, n_embd = config.rms_eps, config.n_embd
         return Layer(

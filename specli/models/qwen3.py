@@ -59,7 +59,7 @@ class Qwen3MoE(Qwen3):
 
     @classmethod
     def feed_forward(cls, config: ModelConfig, tensors: Tensors, index: int) -> FeedForwardPart:
-        """The layer's experts."""
+        """The mixture of experts of layer `index`."""
         mixture = config.layers[index].experts
         assert mixture is not None, "every layer has experts"
         return Experts(tensors, f"blk.{index}.", config.n_embd, mixture, config.activation)

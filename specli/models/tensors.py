@@ -103,7 +103,7 @@ class Tensors:
     @overload
     def vector(self, name: str, size: int, need: Need) -> Vector | None: ...
     def vector(self, name: str, size: int, need: Need = "required") -> Vector | None:
-        """Claims a norm weight, bias or the like, `[size]`; the rest as `matrix`."""
+        """Claims a norm weight, bias or the like, `[size]`; arguments are those of `matrix`."""
         return self._claim(name, (size,), need, lambda executor, tensor: executor.vector(tensor))
 
     @overload
@@ -123,7 +123,7 @@ class Tensors:
     @overload
     def scalar(self, name: str, need: Need) -> Scalar | None: ...
     def scalar(self, name: str, need: Need = "required") -> Scalar | None:
-        """Claims a tensor of one number, kept as a Python float; the rest as `matrix`."""
+        """Claims a tensor of one number, kept as a Python float; arguments are those of `matrix`."""
         return self._claim(name, (1,), need, lambda executor, tensor: float(tensor.dequantise().item()))
 
     def skip(self, prefix: str) -> None:

@@ -27,7 +27,7 @@ class _Turns:
     trim: tuple[str, ...] = field(default=())
 
     def source(self) -> str:
-        """The template."""
+        """The format as a Jinja template."""
         branches = [(role, marks) for role, marks in self.turns.items() if role != "*"]
         parts = [_text(self.start), "{% for message in messages %}"]
         for i, (role, marks) in enumerate(branches):

@@ -16,7 +16,7 @@ ASCII_SPACE = " \t\n\v\f\r"
 
 
 class Attribute(enum.IntFlag):
-    """What kind of token it is. The stored type gives one; the rules below may add CONTROL."""
+    """The kinds of a token. The type stored in the file gives one of them; the rules below may add CONTROL."""
 
     UNDEFINED = 0
     NORMAL = 1

@@ -24,7 +24,7 @@ class StreamDecoder:
         return self._decoder.decode(self._piece(token))
 
     def flush(self) -> str:
-        """What is left at the end: nothing, or U+FFFD for a character cut off. Starts afresh."""
+        """The text of what is left at the end: empty, or U+FFFD for a character that was cut off. Starts afresh."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text

@@ -79,7 +79,7 @@ class _Renderer:
 
 
 def _ask(process: subprocess.Popen[str], request: str) -> str:
-    """One line in, one line out; empty if the process has ended."""
+    """Sends one line to the process and gives its answer, which is empty if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:

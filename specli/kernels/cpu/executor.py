@@ -42,7 +42,7 @@ _AREA_BYTES = 64 << 20
 
 
 class NativeProgram(Program):
-    """A recorded trace."""
+    """A recorded trace, which one native call replays."""
 
     def __init__(self, recorder: Recorder, kernels: int, pool: Pool, n_threads: tuple[int, int]) -> None:
         self._ops = (Op * len(recorder.ops))(*recorder.ops)
@@ -144,11 +144,11 @@ class CpuExecutor(Executor):
         return storage
 
     def array(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As they are."""
+        """The values themselves: numpy arrays are what the native kernels read."""
         return values
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Zeroed storage."""
+        """A zeroed numpy array."""
         return zeros(shape, dtype)
 
     def compile(self, trace: Callable[[Ops], None]) -> NativeProgram:
