@@ -12,7 +12,7 @@ from specli.convert.changes import Change, keep, unpair_heads
 from specli.convert.draft_vocabulary import absolute_ids, draft_vocabulary_size
 from specli.convert.eagle3 import check_vocabulary
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import Keys, rope_block, shared_keys
+from specli.convert.keys import KeyValues, rope_block, shared_keys
 from specli.convert.layouts import GELU
 from specli.convert.llama import rope_factors
 from specli.convert.mask_embedding import mask_embedding_tensors
@@ -180,7 +180,7 @@ def choose_taps(job: Job, target: Target, layout: str) -> list[int]:
     return choose(job, target, found, origin, default_block(target.n_layers, n_taps), layout)
 
 
-def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_width: int) -> None:
+def add_dflash_keys(keys: KeyValues, job: Job, target: Target, taps: list[int], head_width: int) -> None:
     """Keys of the `dflash` architecture after the shared ones, in llama.cpp's order."""
     config = job.config
     nested = config.section("dflash_config")
@@ -218,7 +218,7 @@ def add_dflash_keys(keys: Keys, job: Job, target: Target, taps: list[int], head_
         keys.add("dflash.rope.dimension_sections", "[i32]", [head_width // 2, 0, 0, 0])
 
 
-def add_anchor_key(job: Job, keys: Keys) -> None:
+def add_anchor_key(job: Job, keys: KeyValues) -> None:
     """Adds the key that says that the anchor's position predicts too, for a drafter without a Markov head."""
     keys.add("dflash.sample_from_anchor", "bool", True)
     job.warnings.append(
@@ -226,7 +226,7 @@ def add_anchor_key(job: Job, keys: Keys) -> None:
     )
 
 
-def _add_window(keys: Keys, config: Values, nested: Values) -> list[bool]:
+def _add_window(keys: KeyValues, config: Values, nested: Values) -> list[bool]:
     """Window keys, written only when a layer has one: a file with a window and no windowed layer does not load.
 
     Returns:
@@ -247,7 +247,7 @@ def _add_window(keys: Keys, config: Values, nested: Values) -> list[bool]:
     return [] if everywhere else pattern
 
 
-def _add_causal(job: Job, keys: Keys, nested: Values, slides: list[bool]) -> None:
+def _add_causal(job: Job, keys: KeyValues, nested: Values, slides: list[bool]) -> None:
     """Whether a position of a block is kept from seeing later ones: as the config says, else where layers slide.
 
     The latter is what z-lab's dflash, SpecForge and speculators do; speculators has a switch for it. llama.cpp has one
@@ -274,7 +274,7 @@ def mask_token(config: Values) -> int | None:
     return config.integer("mask_token_id") if nested is None else nested
 
 
-def with_mask(job: Job, keys: Keys, n_tokens: int) -> Keys:
+def with_mask(job: Job, keys: KeyValues, n_tokens: int) -> KeyValues:
     """The tokenizer keys with the drafter's mask id.
 
     Raises:

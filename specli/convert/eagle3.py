@@ -12,7 +12,7 @@ from dataclasses import replace
 from specli.convert.changes import pair_heads
 from specli.convert.draft_vocabulary import absolute_ids, draft_vocabulary_size
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import Keys, shared_keys
+from specli.convert.keys import KeyValues, shared_keys
 from specli.convert.llama import llama_extra_keys, rope_factors
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.rope import override_rope, say_rope
@@ -83,7 +83,7 @@ def plan_eagle3(job: Job) -> Blueprint:
         raise FormatError(f"{config.path}: norm_before_fc and fc_norm exclude each other")
     check_vocabulary(job, target, n_tokens)
 
-    first = Keys()
+    first = KeyValues()
     first.add("eagle3.target_layers", "[i32]", taps)
     first.add("eagle3.target_hidden_size", "u32", width)
     first.add("eagle3.norm_before_residual", "bool", _norm_before_residual(job))
@@ -175,7 +175,7 @@ def check_vocabulary(job: Job, target: Target, n_tokens: int) -> None:
         )
 
 
-def _vocabulary(target: Target, n_tokens: int) -> Keys:
+def _vocabulary(target: Target, n_tokens: int) -> KeyValues:
     if target.directory is None or target.architecture in _OWN_TOKENIZERS:
         return target.vocabulary(n_tokens)
     return llama_keys(target.directory, n_tokens)
@@ -205,7 +205,7 @@ def _refuse_unsupported(job: Job, names: set[str]) -> None:
         job.warnings.append(f"num_hidden_layers is {n_layers}, the checkpoint has one layer; one is written")
 
 
-def _add_extensions(job: Job, keys: Keys, names: set[str], *, has_fc_norm: bool) -> None:
+def _add_extensions(job: Job, keys: KeyValues, names: set[str], *, has_fc_norm: bool) -> None:
     """What newer trainers add and llama.cpp does not know: keys, and a warning that names it."""
     raw, config = job.checkpoint.config, job.config
     # SpecForge writes norm_output too, and means the norm before the head, which every EAGLE-3 head has.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specli.convert.changes import first_rows, plus_one
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import Keys, shared_keys
+from specli.convert.keys import KeyValues, shared_keys
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.special import objects, optional_object
 from specli.convert.values import Values
@@ -50,7 +50,7 @@ def real_vocabulary(job: Job) -> int:
     )
 
 
-def add_gemma3_keys(keys: Keys, architecture: str, config: Values) -> None:
+def add_gemma3_keys(keys: KeyValues, architecture: str, config: Values) -> None:
     """Defaults the class has even where the config says nothing, the soft cap and the window."""
     for suffix, kind, value in (
         ("context_length", "u32", 131072),

@@ -7,7 +7,7 @@ from pathlib import Path
 from specli.convert.changes import first_rows, proportional_rope_factors
 from specli.convert.gemma import VISION, add_gemma3_keys, real_vocabulary, rename
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import Keys, rope_block, shared_keys
+from specli.convert.keys import KeyValues, rope_block, shared_keys
 from specli.convert.lazy import LazyTensor
 from specli.convert.plan import Blueprint, Need, Row, at
 from specli.convert.special import SpecialTokens, optional_object
@@ -95,13 +95,13 @@ def full_sizes(config: Values, types: list[str]) -> tuple[int, int | None]:
     return config.need("global_head_dim"), config.integer("num_global_key_value_heads") if has_own else None
 
 
-def gemma4_keys(directory: Path, n_tokens: int) -> Keys:
+def gemma4_keys(directory: Path, n_tokens: int) -> KeyValues:
     """Byte-fallback BPE with merges, as "gemma4"."""
     tokens = fallback_list(directory, n_tokens)
     for token, text in enumerate(tokens.texts):
         if text in VISIBLE:
             tokens.types[token] = int(TokenType.USER_DEFINED)
-    keys = Keys()
+    keys = KeyValues()
     keys.add("tokenizer.ggml.model", "str", "gemma4")
     tokens.add_to(keys)
     keys.add("tokenizer.ggml.merges", "[str]", read_merges(directory))

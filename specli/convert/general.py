@@ -10,7 +10,7 @@ import gguf
 import yaml  # type: ignore[import-untyped]
 
 from specli.convert.config import ConvertConfig
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.outtype import Outtype
 from specli.convert.plan import PlannedTensor
 from specli.convert.special import optional_object
@@ -80,9 +80,9 @@ class General:
         if self._found.size_label is None and total > 0:
             self._found.size_label = gguf.size_label(total, shared, expert, n_experts)
 
-    def keys(self) -> Keys:
+    def keys(self) -> KeyValues:
         """`general.*` keys in llama.cpp's order."""
-        keys = Keys()
+        keys = KeyValues()
         keys.add("general.type", "str", "model")
         for names, suffix, kind in _SAMPLING:
             value = next((self._sampling[name] for name in names if name in self._sampling), None)
@@ -104,7 +104,7 @@ class General:
             value = ",".join(map(str, value))
         return None if value is None else str(value)
 
-    def _add_origins(self, keys: Keys, kind: str, origins: list[dict[str, Any]] | None) -> None:
+    def _add_origins(self, keys: KeyValues, kind: str, origins: list[dict[str, Any]] | None) -> None:
         if not origins:
             return
         keys.add(f"general.{kind}.count", "u32", len(origins))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specli.convert.changes import stack
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import GATING, Keys, rope_block, shared_keys
+from specli.convert.keys import GATING, KeyValues, rope_block, shared_keys
 from specli.convert.llama import TOP, head_row
 from specli.convert.mtp import NEXTN, layers
 from specli.convert.plan import Blueprint, Row
@@ -53,7 +53,7 @@ def experts(n_experts: int) -> tuple[Row, ...]:
     )
 
 
-def glm_keys(directory: Path, n_tokens: int) -> Keys:
+def glm_keys(directory: Path, n_tokens: int) -> KeyValues:
     """Byte-level BPE with GLM's own roles where none are configured."""
     return bpe_keys(directory, n_tokens, ROLES)
 

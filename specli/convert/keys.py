@@ -1,4 +1,4 @@
-"""Metadata keys: an ordered collection, and the ones every text model shares.
+"""Metadata of a file to be written: an ordered collection, and the ones every text model shares.
 
 Source: llama.cpp conversion/base.py, `TextModel.set_gguf_parameters`.
 """
@@ -17,7 +17,7 @@ GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
 """Router score function to `expert_gating_func`."""
 
 
-class Keys:
+class KeyValues:
     """Metadata in writing order. Adding a key twice keeps its place and the last value, as llama.cpp's writer does."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Keys:
             return
         self._items[key] = (kind, value)
 
-    def update(self, other: Keys) -> None:
+    def update(self, other: KeyValues) -> None:
         """Adds all keys of `other`."""
         self._items.update(other._items)
 
@@ -107,7 +107,7 @@ def rope_type(rope: Values) -> str:
     return (full_rope(rope).text("rope_type") or "default").lower()
 
 
-def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: int) -> Keys:
+def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: int) -> KeyValues:
     """Keys every text model has, `general.file_type` last.
 
     Args:
@@ -116,7 +116,7 @@ def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: i
         outtype: For `general.file_type`.
         n_layers: `block_count`, MTP blocks included.
     """
-    keys = Keys()
+    keys = KeyValues()
     keys.add(f"{architecture}.block_count", "u32", n_layers)
     for suffix, names in _SIZES:
         keys.add(f"{architecture}.{suffix}", "u32", config.integer(*names))
@@ -165,7 +165,7 @@ def _yarn_attention_factor(rope: Values, factor: float) -> float | None:
     return wanted / magnitude(1)
 
 
-def _add_rope(keys: Keys, architecture: str, rope: Values) -> None:
+def _add_rope(keys: KeyValues, architecture: str, rope: Values) -> None:
     full = full_rope(rope)
     kind = rope_type(rope)
     prefix = f"{architecture}.rope.scaling"

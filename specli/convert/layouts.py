@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from specli.convert.checkpoint import Checkpoint
 from specli.convert.job import Job
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.plan import Blueprint
 from specli.errors import FormatError, UnsupportedError
 
@@ -68,10 +68,10 @@ class Layout:
         planner: Callable[[Job], Blueprint] = _import(self.plan)
         return planner
 
-    def vocabulary_procedure(self) -> Callable[[Path, int], Keys]:
+    def vocabulary_procedure(self) -> Callable[[Path, int], KeyValues]:
         """The tokenizer procedure of a target."""
         assert self.vocabulary is not None
-        procedure: Callable[[Path, int], Keys] = _import(self.vocabulary)
+        procedure: Callable[[Path, int], KeyValues] = _import(self.vocabulary)
         return procedure
 
 

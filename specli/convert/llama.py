@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specli.convert.changes import llama3_rope_factors, pair_heads, stack
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import Keys, full_rope, rope_block, rope_type, shared_keys
+from specli.convert.keys import KeyValues, full_rope, rope_block, rope_type, shared_keys
 from specli.convert.lazy import LazyTensor
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.values import Values
@@ -68,7 +68,7 @@ def rope_factors(config: Values, head_width: int) -> dict[str, LazyTensor]:
     return {"rope_freqs.weight": llama3_rope_factors(full.number("rope_theta") or 10000.0, head_width, scaling)}
 
 
-def llama_extra_keys(keys: Keys, architecture: str, config: Values) -> None:
+def llama_extra_keys(keys: KeyValues, architecture: str, config: Values) -> None:
     """Keys the Llama class adds after the shared ones."""
     keys.add(f"{architecture}.vocab_size", "u32", config.need("vocab_size"))
     keys.add(f"{architecture}.rope.dimension_count", "u32", basic_sizes(config)["D"])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from specli.convert.changes import Change, Sizes, keep
 from specli.convert.checkpoint import Checkpoint
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.lazy import LazyTensor
 from specli.convert.outtype import Outtype, tensor_type
 from specli.errors import FormatError, listed
@@ -76,20 +76,20 @@ class Blueprint:
         sizes: Symbols used in the rows' shapes.
         keys: Architecture keys, after the general ones.
         vocabulary: Gives the tokenizer keys; called after the tensors are known to fit.
-        first_keys: Keys that precede `general.type` (EAGLE-3).
+        first_keys: KeyValues that precede `general.type` (EAGLE-3).
         generated: Computed tensors, written first.
         rename: Checkpoint name to normalised name, or None for a tensor that is deliberately left out.
         left_out: Normalised name, prefix (ending in ".") or suffix (starting with ".") to the reason it is left out.
-        tensor_keys: Keys that depend on which tensors exist, added after `keys`.
+        tensor_keys: KeyValues that depend on which tensors exist, added after `keys`.
     """
 
     layout: str
     architecture: str
     rows: list[Row]
     sizes: Sizes
-    keys: Keys
-    vocabulary: Callable[[], Keys]
-    first_keys: Keys = field(default_factory=Keys)
+    keys: KeyValues
+    vocabulary: Callable[[], KeyValues]
+    first_keys: KeyValues = field(default_factory=KeyValues)
     generated: dict[str, LazyTensor] = field(default_factory=dict)
     rename: Callable[[str], str] = str
     left_out: Mapping[str, str] = field(default_factory=dict)

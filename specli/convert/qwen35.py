@@ -13,7 +13,7 @@ from specli.convert.changes import (
     tile_heads,
 )
 from specli.convert.job import Job, basic_sizes
-from specli.convert.keys import Keys, rope_block, shared_keys
+from specli.convert.keys import KeyValues, rope_block, shared_keys
 from specli.convert.llama import FEED_FORWARD
 from specli.convert.mtp import NEXTN, layers
 from specli.convert.plan import Blueprint, Row
@@ -176,7 +176,7 @@ def _plan(job: Job, architecture: str, layout: str, feed_forward: tuple[Row, ...
     )
 
 
-def _vocabulary(job: Job, n_tokens: int) -> Keys:
+def _vocabulary(job: Job, n_tokens: int) -> KeyValues:
     return bpe_keys(job.checkpoint.directory, n_tokens)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specli.convert.job import Job
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.values import Values
 
 _BASES = ("rope_theta", "global_rope_theta", "rope_global_theta", "rope_theta_global", "rotary_emb_base")
@@ -22,7 +22,7 @@ def override_rope(job: Job, config: Values) -> Values:
     return config.merged({**base, **{name: block for name, block in blocks.items() if name in config}})
 
 
-def say_rope(job: Job, keys: Keys, architecture: str) -> None:
+def say_rope(job: Job, keys: KeyValues, architecture: str) -> None:
     """Notes the base when the config names none."""
     raw = job.checkpoint.config
     places = (raw, raw.section("transformer_layer_config"))

@@ -18,7 +18,7 @@ from specli.convert.dequant import dequantised
 from specli.convert.download import fetch
 from specli.convert.general import General
 from specli.convert.job import Job, merged_config
-from specli.convert.keys import Keys, full_rope, rope_block, rope_type
+from specli.convert.keys import KeyValues, full_rope, rope_block, rope_type
 from specli.convert.known import warn_of_unknown_keys
 from specli.convert.layouts import OVERRIDES, Layout, find_layout
 from specli.convert.outtype import Outtype, resolve_outtype
@@ -196,9 +196,9 @@ def warn_of_yarn(job: Job, rope: Values) -> None:
         job.notes.append("yarn's correction range is rounded to whole pairs, as llama.cpp does (truncate is false)")
 
 
-def collect_keys(blueprint: Blueprint, general: General) -> Keys:
+def collect_keys(blueprint: Blueprint, general: General) -> KeyValues:
     """All metadata in writing order, the architecture excepted."""
-    keys = Keys()
+    keys = KeyValues()
     keys.update(blueprint.first_keys)
     keys.update(general.keys())
     keys.update(blueprint.keys)
@@ -263,7 +263,7 @@ def write(
     request: ConvertConfig,
     path: Path,
     architecture: str,
-    keys: Keys,
+    keys: KeyValues,
     plan: TensorPlan,
     job: Job,
     progress: OnProgress | None,
@@ -329,7 +329,7 @@ def report(
     job: Job,
     layout: Layout,
     blueprint: Blueprint,
-    keys: Keys,
+    keys: KeyValues,
     plan: TensorPlan,
     paths: list[Path],
     n_bytes: int,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.values import Values, load_object
 from specli.errors import FormatError
 from specli.files import is_there, read_text
@@ -66,7 +66,7 @@ class SpecialTokens:
             self._read_texts(config, texts, objects(path, "added_tokens", (tokenizer or {}).get("added_tokens")))
         self._read_ids(directory)
 
-    def add_to(self, keys: Keys) -> None:
+    def add_to(self, keys: KeyValues) -> None:
         """Writes ids, flags and template."""
         for kind, token in self.ids.items():
             keys.add(f"tokenizer.ggml.{_ID_KEYS[kind]}", "u32", token)
@@ -225,7 +225,7 @@ def read_template(directory: Path, config: Mapping[str, Any]) -> Template:
     return objects(directory, "chat_template", template)
 
 
-def add_template(keys: Keys, template: Template) -> None:
+def add_template(keys: KeyValues, template: Template) -> None:
     """Writes one template, or a default one and named ones with the list of their names."""
     if isinstance(template, str):
         keys.add("tokenizer.chat_template", "str", template)

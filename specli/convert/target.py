@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.values import Values
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
@@ -40,7 +40,7 @@ class Target:
     is_gemma: bool
     has_mrope: bool
     is_tied: bool
-    vocabulary: Callable[[int], Keys]
+    vocabulary: Callable[[int], KeyValues]
     directory: Path | None = None
 
 
@@ -68,13 +68,13 @@ def target_from_gguf(path: Path) -> Target:
     )
 
 
-def copied_vocabulary(file: GGUFFile, n_tokens: int) -> Keys:
+def copied_vocabulary(file: GGUFFile, n_tokens: int) -> KeyValues:
     """The tokenizer keys of a GGUF file as they stand, the token list padded to `n_tokens`.
 
     Raises:
         FormatError: The file has more tokens than that.
     """
-    keys = Keys()
+    keys = KeyValues()
     n_own = len(file.metadata.require("tokenizer.ggml.tokens", "[str]"))
     if n_own > n_tokens:
         raise FormatError(f"{file.path}: {n_own} tokens, the drafter's vocab_size is {n_tokens}")
@@ -95,7 +95,7 @@ def target_from_directory(
     directory: Path,
     config: Values,
     architecture: str | None,
-    vocabulary: Callable[[Path, int], Keys],
+    vocabulary: Callable[[Path, int], KeyValues],
     *,
     has_mrope: bool,
 ) -> Target:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specli.convert.keys import Keys
+from specli.convert.keys import KeyValues
 from specli.convert.pretokenizers import PROBE, recognise, recognise_rules
 from specli.convert.special import SpecialTokens, optional_object
 from specli.convert.values import Values
@@ -36,7 +36,7 @@ class TokenType(enum.IntEnum):
     BYTE = 6
 
 
-Vocabulary = Callable[[Path, int], Keys]
+Vocabulary = Callable[[Path, int], KeyValues]
 """Tokenizer keys from a directory, with the token list padded to a size."""
 
 BLANK = "\u2581"  # SentencePiece's visible blank
@@ -66,7 +66,7 @@ def _load_tokenizer(path: Path) -> Tokenizer:
         raise FormatError(f"{path}: not a tokenizer: {error}") from None
 
 
-def bpe_keys(directory: Path, n_tokens: int, roles: Sequence[tuple[str, str]] = ()) -> Keys:
+def bpe_keys(directory: Path, n_tokens: int, roles: Sequence[tuple[str, str]] = ()) -> KeyValues:
     """Byte-level BPE ("gpt2") from tokenizer.json.
 
     Args:
@@ -102,7 +102,7 @@ def bpe_keys(directory: Path, n_tokens: int, roles: Sequence[tuple[str, str]] = 
                 text, kind = text.replace(BLANK, " "), TokenType.USER_DEFINED
         tokens.append(text)
         types.append(int(kind))
-    keys = Keys()
+    keys = KeyValues()
     keys.add("tokenizer.ggml.model", "str", "gpt2")
     keys.add("tokenizer.ggml.pre", "str", name)
     keys.add("tokenizer.ggml.tokens", "[str]", tokens)
@@ -151,13 +151,13 @@ class _List:
         if token < len(self.texts):
             self.texts[token], self.scores[token], self.types[token] = text, score, int(kind)
 
-    def add_to(self, keys: Keys) -> None:
+    def add_to(self, keys: KeyValues) -> None:
         keys.add("tokenizer.ggml.tokens", "[str]", self.texts)
         keys.add("tokenizer.ggml.scores", "[f32]", self.scores)
         keys.add("tokenizer.ggml.token_type", "[i32]", self.types)
 
 
-def sentencepiece_keys(directory: Path, n_tokens: int) -> Keys:
+def sentencepiece_keys(directory: Path, n_tokens: int) -> KeyValues:
     """SentencePiece ("llama") from tokenizer.model, with added tokens from JSON files."""
     from sentencepiece import SentencePieceProcessor
 
@@ -191,7 +191,7 @@ def sentencepiece_keys(directory: Path, n_tokens: int) -> Keys:
             tokens.put(int(number), content, -1000.0, TokenType.CONTROL)
         else:
             tokens.put(int(number), content.replace(BLANK, " "), -1000.0, TokenType.USER_DEFINED)
-    keys = Keys()
+    keys = KeyValues()
     keys.add("tokenizer.ggml.model", "str", "llama")
     keys.add("tokenizer.ggml.pre", "str", "default")
     tokens.add_to(keys)
@@ -253,10 +253,10 @@ def _special_texts(directory: Path) -> set[str]:
     return {text for text in texts if isinstance(text, str)}
 
 
-def fallback_keys(directory: Path, n_tokens: int) -> Keys:
+def fallback_keys(directory: Path, n_tokens: int) -> KeyValues:
     """Byte-fallback BPE ("llama") from tokenizer.json."""
     tokens = fallback_list(directory, n_tokens)
-    keys = Keys()
+    keys = KeyValues()
     keys.add("tokenizer.ggml.model", "str", "llama")
     keys.add("tokenizer.ggml.pre", "str", "default")
     tokens.add_to(keys)
@@ -264,10 +264,10 @@ def fallback_keys(directory: Path, n_tokens: int) -> Keys:
     return keys
 
 
-def llama_keys(directory: Path, n_tokens: int) -> Keys:
+def llama_keys(directory: Path, n_tokens: int) -> KeyValues:
     """The Llama family's choice: SentencePiece, else byte-fallback BPE, else byte-level BPE."""
     path = directory / "tokenizer_config.json"
-    keys = Keys()
+    keys = KeyValues()
     prefix = Values(path, optional_object(path) or {}).flag("add_prefix_space")
     keys.add("tokenizer.ggml.add_space_prefix", "bool", prefix)
     if is_there(directory / "tokenizer.model"):
@@ -284,13 +284,13 @@ def llama_keys(directory: Path, n_tokens: int) -> Keys:
     return keys
 
 
-def qwen_keys(directory: Path, n_tokens: int) -> Keys:
+def qwen_keys(directory: Path, n_tokens: int) -> KeyValues:
     """SentencePiece if there is a tokenizer.model, else byte-level BPE."""
     is_spm = is_there(directory / "tokenizer.model")
     return (sentencepiece_keys if is_spm else bpe_keys)(directory, n_tokens)
 
 
-def gemma3_keys(directory: Path, n_tokens: int) -> Keys:
+def gemma3_keys(directory: Path, n_tokens: int) -> KeyValues:
     """SentencePiece without a blank in front, else byte-level BPE."""
     if not is_there(directory / "tokenizer.model"):
         return bpe_keys(directory, n_tokens)
