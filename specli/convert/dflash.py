@@ -159,6 +159,9 @@ def check_width(job: Job, target: Target, width: int) -> None:
     """
     if target.width != width:
         raise IncompatibleError(f"{job.config.path}: hidden_size {width} does not match {target.path} ({target.width})")
+    said = job.config.integer("target_hidden_size") or width
+    if said != width:
+        raise IncompatibleError(f"{job.config.path}: target_hidden_size {said} does not match {target.path} ({width})")
     n_layers = job.config.integer("num_target_layers")
     if n_layers is not None and n_layers != target.n_layers:
         raise IncompatibleError(

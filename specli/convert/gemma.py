@@ -9,7 +9,7 @@ from specli.convert.plan import Blueprint, Row, at
 from specli.convert.special import objects, optional_object
 from specli.convert.values import Values
 from specli.convert.vocab import gemma3_keys
-from specli.errors import UnsupportedError
+from specli.errors import FormatError, UnsupportedError
 from specli.files import is_there
 
 BLOCK = (
@@ -68,6 +68,34 @@ def add_gemma3_keys(keys: KeyValues, architecture: str, config: Values) -> None:
         keys.add(f"{architecture}.attention.sliding_window", "u32", config.integer("sliding_window"))
 
 
+def sliding_layers(config: Values, default_period: int) -> list[bool] | None:
+    """Which layers have a window, where that is not what readers of the architecture take for granted.
+
+    Args:
+        config: Merged config, with `layer_types` or a period in `sliding_window_pattern`.
+        default_period: Every how many layers one sees everything, in files that say nothing.
+    """
+    n_layers = config.need("num_hidden_layers")
+    types = config.texts("layer_types")
+    if types is not None and len(types) != n_layers:
+        raise FormatError(f"{config.path}: layer_types has {len(types)} entries for {n_layers} layers")
+    period = config.integer("sliding_window_pattern") or default_period
+    expected = [(layer + 1) % default_period > 0 for layer in range(n_layers)]
+    slides = [(layer + 1) % period > 0 for layer in range(n_layers)]
+    if types is not None:
+        slides = [kind == "sliding_attention" for kind in types]
+    return None if slides == expected else slides
+
+
+def warn_of_scale(job: Job, n_layers: int) -> None:
+    """Says when attention is scaled otherwise than readers do: by the head's width, in 62 layers the hidden one's."""
+    config, sizes = job.config, basic_sizes(job.config)
+    taken = sizes["E"] // sizes["H"] if n_layers == 62 else sizes["D"]
+    given = config.number("query_pre_attn_scalar")
+    if given is not None and given != taken:
+        job.warnings.append(f"query_pre_attn_scalar {given:g} is taken as {taken}: files have no place for it")
+
+
 def rename(name: str) -> str:
     """The normalised name of a tensor: multimodal wrappers put `language_model.` in front of the text model."""
     name = name.replace("language_model.", "")
@@ -88,6 +116,9 @@ def plan_gemma3(job: Job) -> Blueprint:
     n_layers = config.need("num_hidden_layers")
     keys = shared_keys("gemma3", config, job.outtype, n_layers)
     add_gemma3_keys(keys, "gemma3", config)
+    if "gemma3.attention.sliding_window" in keys:
+        keys.add("gemma3.attention.sliding_window_pattern", "[bool]", sliding_layers(config, 6))
+    warn_of_scale(job, n_layers)
     rows = [
         Row("model.embed_tokens.weight", "token_embd.weight", "V E", first_rows("R")),
         Row("model.norm.weight", "output_norm.weight", "E", plus_one),

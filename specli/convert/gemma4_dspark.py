@@ -130,6 +130,7 @@ def _refuse(job: Job, names: set[str], rope: Values, n_layers: int, n_tokens: in
         (bool(config.flag("enable_moe_block")), "enable_moe_block is true"),
         (draft_vocabulary_size(job, n_tokens) != n_tokens, "the draft vocabulary is reduced"),
         (markov != "vanilla", f"markov_head_type is {markov!r}"),
+        (config.flag("confidence_head_with_markov") is False, "the confidence head has no Markov input"),
         (rope.text("rope_type") not in ("default", "proportional"), f"rope type is {rope.text('rope_type')!r}"),
         (bool(config.number("final_logit_softcapping")), "final_logit_softcapping is set"),
         (bool(nested.flag("use_swa")) and not nested.integer("swa_window_size"), "use_swa without swa_window_size"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from specli.convert.changes import alternate, chain, mxfp4, swap_last
+from specli.convert.gemma import sliding_layers
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import shared_keys
 from specli.convert.llama import HEAD, TOP
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.vocab import bpe_keys
-from specli.errors import FormatError
+from specli.errors import FormatError, UnsupportedError
+
+SWIGLU_LIMIT = 7.0  # of every reader
 
 BLOCK = (
     Row("input_layernorm.weight", "attn_norm.weight", "E"),
@@ -54,9 +57,12 @@ def plan_gpt_oss(job: Job) -> Blueprint:
         job.warnings.append("the experts are not MXFP4; they are converted to the output type")
     sizes |= {"X": config.need("num_local_experts", "num_experts"), "2F": 2 * sizes["F"]}
     sizes |= {"Eb": sizes["E"] // 32, "Fb": sizes["F"] // 32}
+    if config.number("swiglu_limit") not in (None, SWIGLU_LIMIT):
+        raise UnsupportedError(f"{config.path}: swiglu_limit is not {SWIGLU_LIMIT:g}, which is the one handled")
     n_layers = config.need("num_hidden_layers")
     keys = shared_keys("gpt-oss", config, job.outtype, n_layers)
     keys.add("gpt-oss.attention.sliding_window", "u32", config.need("sliding_window"))
+    keys.add("gpt-oss.attention.sliding_window_pattern", "[bool]", sliding_layers(config, 2))
     keys.add("gpt-oss.expert_feed_forward_length", "u32", sizes["F"])
     rows = [*TOP, HEAD]
     for layer in range(n_layers):

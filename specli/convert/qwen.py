@@ -97,6 +97,10 @@ def plan_qwen3_moe(job: Job) -> Blueprint:
     blueprint = _plan(job, "qwen3moe", "Qwen3-MoE", (*ATTENTION, *HEAD_NORMS, *expert_rows(n_experts, stacked=stacked)))
     blueprint.sizes = {**blueprint.sizes, "X": n_experts, "M": inner, "2M": 2 * inner}
     blueprint.keys.add("qwen3moe.expert_feed_forward_length", "u32", inner)
+    if config.flag("norm_topk_prob") is False:
+        job.warnings.append(
+            "norm_topk_prob is false: the experts' weights are normalised all the same, as in llama.cpp"
+        )
     shared = config.integer("shared_expert_intermediate_size")
     blueprint.keys.add("qwen3moe.expert_shared_feed_forward_length", "u32", shared)
     blueprint.vocabulary = lambda: bpe_keys(job.checkpoint.directory, blueprint.sizes["V"])

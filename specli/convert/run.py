@@ -69,8 +69,7 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
         job = Job(request, checkpoint, merged_config(checkpoint.config), outtype, open_target(request, directory))
         blueprint = layout.planner()(job)
         check_config(layout, job, blueprint)
-        if layout.role == "drafter" and layout.gguf is None:
-            warn_of_unknown_keys(job)
+        warn_of_unknown_keys(job, layout.label, is_drafter=layout.role == "drafter" and layout.gguf is None)
         plan = NOTHING if request.vocab_only else plan_tensors(checkpoint, blueprint, outtype)
         general = General(request, directory, plan.tensors)
         keys = collect_keys(blueprint, general)
