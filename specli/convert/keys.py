@@ -1,4 +1,4 @@
-"""Metadata of a file to be written: an ordered collection, and the ones every text model shares.
+"""Metadata of a file to be written: an ordered collection, and the keys that every text model has.
 
 Source: llama.cpp conversion/base.py, `TextModel.set_gguf_parameters`.
 """

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from specli.drafters.config import DraftConfig
-from tests.support.draft_cases import CASES, N_MAX, PROMPT
+from tests.support.draft_cases import BLOCK_CASES, CASES, N_MAX, PROMPT
 from tests.support.drafting import open_pair
 from tests.support.runs import executors, skipping_unsupported
 
-ROUNDS = json.loads((Path(__file__).parents[1] / "golden" / "drafts.json").read_text(encoding="utf-8"))["rounds"]
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "drafts.json").read_text(encoding="utf-8"))
+ROUNDS, BLOCKS = GOLDEN["rounds"], GOLDEN["blocks"]
 
 
 @pytest.mark.parametrize("kernels", executors())
@@ -45,3 +47,31 @@ def test_candidates_of_every_step_are_the_recorded_ones(tmp_path: Path, kernels:
                 chosen = pair.verify(last, drafted, n_accepted).argmax(dim=1).tolist()
                 assert chosen[:n_accepted] == drafted[:n_accepted]
                 last = chosen[n_accepted]
+
+
+@pytest.mark.parametrize("kernels", executors())
+@pytest.mark.parametrize("name", BLOCK_CASES)
+def test_candidates_of_every_position_of_a_block_are_the_recorded_ones(tmp_path: Path, kernels: str, name: str) -> None:
+    case = BLOCK_CASES[name]
+    target, draft = case.write(tmp_path)
+    with (
+        skipping_unsupported(),
+        open_pair(target, draft, case.spec_type, DraftConfig(n_max=N_MAX, probabilistic=True), kernels=kernels) as pair,
+    ):
+        ids = pair.tokenizer.encode(PROMPT, add_special=True, parse_special=True)
+        pair.prompt(ids[:-1])
+        last = ids[-1]
+        for found, following in pairwise(BLOCKS[name]):
+            assert len(pair.history) == found["n_history"]
+            drafted = pair.draft(last).tokens
+            assert drafted == [candidates[0][0] for candidates in found["steps"]]
+            proposals = pair.drafter.network.slots.read()  # type: ignore[attr-defined]
+            for proposal, candidates in zip(proposals, found["steps"], strict=False):
+                weights = np.exp(proposal.values - proposal.values[0])
+                chances = dict(zip(proposal.ids.tolist(), weights / weights.sum(), strict=True))
+                for token, recorded in candidates:
+                    assert chances[token] == pytest.approx(recorded, abs=1e-3)
+            n_accepted = following["n_history"] - found["n_history"] - 1
+            chosen = pair.verify(last, drafted, n_accepted).argmax(dim=1).tolist()
+            assert chosen[:n_accepted] == drafted[:n_accepted]
+            last = chosen[n_accepted]

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.support.draft_cases import CASES, N_MAX, PROMPT, DraftCase
+from tests.support.draft_cases import BLOCK_CASES, CASES, N_MAX, PROMPT, DraftCase
 
 N_PREDICT, N_ROUNDS = 48, 12
 CANDIDATE = re.compile(rb"draft candidate +(\d+), pos +(\d+): +(\d+) \( +([\d.]+)\)")
@@ -37,7 +37,7 @@ def record(program: Path, case: DraftCase) -> list[dict[str, Any]]:
     steps: list[list[list[float]]] = [[] for _ in range(N_MAX)]
     for line in log.split(b"\n"):
         if found := CANDIDATE.search(line):
-            steps[int(found[2])].append([int(found[3]), float(found[4])])
+            steps[int(found[2]) - case.first].append([int(found[3]), float(found[4])])
         if found := ROUND.search(line):
             rounds.append({"n_history": int(found[1]), "steps": steps})
             steps = [[] for _ in range(N_MAX)]
@@ -47,7 +47,9 @@ def record(program: Path, case: DraftCase) -> list[dict[str, Any]]:
 def main() -> None:
     program = Path(sys.argv[1]) / "llama-speculative-simple"
     recorded = {name: record(program, case) for name, case in CASES.items()}
-    json.dump({"engine": "llama.cpp b11434", "n_max": N_MAX, "rounds": recorded}, sys.stdout, separators=(",", ":"))
+    blocks = {name: record(program, case) for name, case in BLOCK_CASES.items()}
+    result = {"engine": "llama.cpp b11434", "n_max": N_MAX, "rounds": recorded, "blocks": blocks}
+    json.dump(result, sys.stdout, separators=(",", ":"))
     print()
 
 

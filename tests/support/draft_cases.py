@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.tiny_dflash import tiny_dflash
 from tests.support.tiny_drafters import tiny_assistant, tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -21,11 +22,13 @@ class DraftCase:
         spec_type: Type of the drafter.
         target: Writes the target.
         draft: Writes the drafter, or None: it is in the target's file.
+        first: First position of a draft block that predicts.
     """
 
     spec_type: str
     target: Callable[[Path], Path]
     draft: Callable[[Path], Path] | None
+    first: int = 0
 
     def write(self, folder: Path) -> tuple[Path, Path | None]:
         """Both files."""
@@ -33,7 +36,7 @@ class DraftCase:
 
 
 def _eagle3(family: str = "llama", **fields: object) -> DraftCase:
-    """Of a target with three layers. What leaves the last is left out: llama.cpp has it for gpt-oss only (§2.3)."""
+    """Of a target with three layers. No tap lies behind the last: llama.cpp has it for few families."""
     return DraftCase(
         "draft-eagle3",
         lambda path: tiny_gguf(path, family, n_layer=3),
@@ -62,4 +65,28 @@ CASES = {
         lambda path: tiny_mtp(path, "glm4moe", heads_only=True, own_ends=True, seed=3),
     ),
     "mtp assistant": DraftCase("draft-mtp", lambda path: tiny_gguf(path, "gemma4", n_layer=4), tiny_assistant),
+}
+
+
+def _block(family: str = "llama", spec_type: str = "draft-dflash", first: int = 0, **fields: object) -> DraftCase:
+    return DraftCase(
+        spec_type,
+        lambda path: tiny_gguf(path, family, n_layer=3),
+        lambda path: tiny_dflash(path, **fields),  # type: ignore[arg-type]
+        first,
+    )
+
+
+_DSPARK: dict[str, object] = {"spec_type": "draft-dspark", "markov": 16, "confidence": True}
+BLOCK_CASES = {
+    "dflash": _block(),
+    "dflash reduced": _block(reduced=100),
+    "dflash window": _block(windows=(True, False)),
+    "dflash own ends": _block(own_embeddings=True, own_head=True),
+    "dflash values from keys": _block(values=False),
+    "dflash sinks": _block(sinks=True),
+    "dflash gemma4": _block("gemma4", gemma=True),
+    "dspark": _block(**_DSPARK),  # type: ignore[arg-type]
+    "dspark reduced": _block(**_DSPARK, reduced=100),  # type: ignore[arg-type]
+    "dspark reserved anchor": _block(**_DSPARK, first=1, from_anchor=False),  # type: ignore[arg-type]
 }
