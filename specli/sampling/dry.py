@@ -77,9 +77,8 @@ class Dry(Link):
         self.reset()
 
     def reset(self) -> None:
-        self._n = 0
-        self._tokens = np.full(self.window, -1, np.int32)  # [window], newest last
-        self._matches = np.zeros(self.window, np.int32)  # [window]: tokens up to here that equal the sequence's end
+        self._tokens = np.empty(0, np.int32)  # [≤ window], newest last
+        self._matches = np.empty(0, np.int32)  # as many: tokens up to here that equal the sequence's end
 
     def copy(self) -> Dry:
         twin = Dry.__new__(Dry)
@@ -87,22 +86,19 @@ class Dry(Link):
         return twin
 
     def accept(self, token: int) -> None:
-        earlier = self._tokens
-        self._tokens = np.append(earlier[1:], np.int32(token))
-        # Before, place j held what is now at j - 1: the token in front of the one now at j.
-        self._matches = np.where(self._tokens == token, self._matches + 1, 0)
-        self._n = min(self._n + 1, self.window)
+        is_full = len(self._tokens) == self.window
+        in_front = self._matches if is_full else np.insert(self._matches, 0, 0)  # of the token before each place
+        self._tokens = np.append(self._tokens[is_full:], np.int32(token))
+        self._matches = np.where(self._tokens == token, in_front + 1, 0)
 
     def apply(self, candidates: Candidates) -> None:
-        limit = self._reach()
-        if self._n <= self._allowed or limit < self._allowed:
+        limit, n = self._reach(), len(self._tokens)
+        if n <= self._allowed or limit < self._allowed:
             return
-        first = self.window - self._n
-        ends = np.arange(first, self.window - 1)
-        lengths = np.minimum(self._matches[ends], np.minimum(ends - first + 1, limit))
+        lengths = np.minimum(self._matches[:-1], np.minimum(np.arange(1, n), limit))
         longest: dict[int, int] = {}
         for place in np.flatnonzero(lengths >= self._allowed):
-            token = int(self._tokens[first + place + 1])
+            token = int(self._tokens[place + 1])
             longest[token] = max(longest.get(token, 0), int(lengths[place]))
         costs = {t: self._cost(n) for t, n in longest.items() if () not in self._breakers.get(t, [])}
         where, which = candidates.locate(np.fromiter(costs, np.int32))
@@ -118,7 +114,7 @@ class Dry(Link):
 
     def _reach(self) -> int:
         """How many of the latest tokens lie behind the last breaker."""
-        latest = self._tokens[: -self._n - 1 : -1].tolist()  # newest first
+        latest = self._tokens[::-1].tolist()  # newest first
         for i, token in enumerate(latest):
             tails = self._breakers.get(token)
             if tails is None:
@@ -127,4 +123,4 @@ class Dry(Link):
             complete = [len(tail) for tail in tails if following[: len(tail)] == tail]
             if complete:
                 return i - max(complete)
-        return self._n
+        return len(self._tokens)

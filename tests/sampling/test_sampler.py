@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -209,6 +210,20 @@ def test_banned_tokens_never_come() -> None:
     assert sampler.sample(logits) == 0
     ending = Sampler(dataclasses.replace(config, ignore_eos=False), ByteVocabulary(), n_vocab=N_VOCAB)
     assert ending.sample(logits) == 256
+
+
+@pytest.mark.parametrize("size", [10_000_000, 2**31 - 1])
+@pytest.mark.parametrize("field", ["dry_penalty_last_n", "repeat_last_n", "top_k", "min_keep", "dry_allowed_length"])
+def test_large_sizes_take_no_memory_before_there_are_so_many_tokens(field: str, size: int) -> None:
+    settings = {"dry_multiplier": 0.8, "repeat_penalty": 1.2, "dry_allowed_length": 1} | {field: size}
+    tracemalloc.start()
+    sampler = make(**settings)
+    sampler.accept_prompt([1, 2, 3, 4, 1, 2])
+    for row in rows(8):
+        sampler.accept(sampler.sample(row))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000
 
 
 def test_biases_of_one_token_add_up() -> None:
