@@ -381,6 +381,8 @@ class Run:
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
             self._template = ChatTemplate.from_gguf(self._file, self.tokenizer, self._config.chat_template)
+            for line in self._template.lines():
+                self._report(line)
         return self._template
 
 

@@ -20,6 +20,7 @@ from specli.drafters.stats import DrafterStats, count_prefix, ratio
 
 SCHEMA = "specli.run/1"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_LINE_ENDS = re.compile("[\u0085\u2028\u2029]")
 
 
 @dataclass
@@ -347,9 +348,11 @@ def dump_record(record: Mapping[str, Any], *, indent: int | None = None) -> str:
     """JSON text of a record, fit for UTF-8.
 
     A number that is not finite (a log-probability of -inf) becomes null, a lone surrogate (a byte of the command line
-    that is no UTF-8) becomes U+FFFD, as for the tokenizer.
+    that is no UTF-8) becomes U+FFFD, as for the tokenizer. Characters that end a line for some readers are escaped.
     """
-    return _SURROGATE.sub("\ufffd", json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
+    text = _SURROGATE.sub("\ufffd", text)
+    return _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _finite(value: Any) -> Any:

@@ -7,7 +7,7 @@ pooled over all tokens, which long answers dominate, and as the mean of the prom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
@@ -83,8 +83,19 @@ class Contender:
 
     def speed(self) -> Spread | None:
         """Tokens per second of the whole set, one value per repeat."""
+        return self._over_repeats(lambda totals: totals.tokens_per_second)
+
+    def answer_speed(self) -> Spread | None:
+        """Tokens per second of prompt and generation together, one value per repeat."""
+        return self._over_repeats(lambda totals: totals.answer_per_second)
+
+    def prompt_ms(self) -> Spread | None:
+        """Milliseconds from a request to its first token, drafters included: a mean, one value per repeat."""
+        return self._over_repeats(lambda totals: ratio(totals.timings.prompt_ns / 1e6, totals.n_requests))
+
+    def _over_repeats(self, rate: Callable[[Totals], float | None]) -> Spread | None:
         repeats = sorted({sample.repeat for sample in self.samples})
-        values = (self.totals(repeat=repeat).tokens_per_second for repeat in repeats)
+        values = (rate(self.totals(repeat=repeat)) for repeat in repeats)
         return Spread.of(value for value in values if value is not None)
 
     def prompt_speed(self, prompt: str) -> float | None:
@@ -134,6 +145,11 @@ class Comparison:
         mine, plain = contender.speed(), self.plain.speed() if self.plain else None
         return ratio(mine.median, plain.median) if mine and plain else None
 
+    def answer_speed_up(self, contender: Contender) -> float | None:
+        """The same with the time of prompts counted, too."""
+        mine, plain = contender.answer_speed(), self.plain.answer_speed() if self.plain else None
+        return ratio(mine.median, plain.median) if mine and plain else None
+
     def mean_speed_up(self, contender: Contender, category: str | None = None) -> float | None:
         """Mean over the prompts (of a category) of their own speed-up."""
         ratios = []
@@ -164,7 +180,7 @@ class Comparison:
 
     def _row(self, contender: Contender) -> dict[str, Any]:
         totals = contender.totals()
-        speed = contender.speed()
+        speed, prompt_ms = contender.speed(), contender.prompt_ms()
         return {
             "name": contender.name,
             "types": list(contender.types),
@@ -172,6 +188,8 @@ class Comparison:
             "speed": asdict(speed) if speed else None,
             "speed_up": self.speed_up(contender),
             "speed_up_prompt_mean": self.mean_speed_up(contender),
+            "speed_up_with_prompt": self.answer_speed_up(contender),
+            "prompt_ms": asdict(prompt_ms) if prompt_ms else None,
             "mean_acc_len": totals.timings.mean_acc_len,
             "mean_acc_len_prompt_mean": self.mean_acc_len(contender),
             "acceptance": totals.timings.acceptance,

@@ -44,16 +44,19 @@ class Totals:
         timings: Of all of them.
         drafters: One record per drafter, in priority order.
         n_steps: Tokens that cost a target forward: all but the first of each request.
+        n_requests: How many requests.
     """
 
     timings: Timings = field(default_factory=Timings)
     drafters: list[DrafterStats] = field(default_factory=list)
     n_steps: int = 0
+    n_requests: int = 0
 
     def count(self, timings: Timings, drafters: Sequence[DrafterStats]) -> None:
         """Adds one request."""
         add(self.timings, timings)
         self.n_steps += timings.n_steps
+        self.n_requests += 1
         for stats in drafters:
             mine = next((known for known in self.drafters if known.name == stats.name), None)
             if mine is None:
@@ -65,6 +68,11 @@ class Totals:
     def tokens_per_second(self) -> float | None:
         """Tokens after the first of each request / second of generation; None without time."""
         return ratio(self.n_steps * 1e9, self.timings.predicted_ns)
+
+    @property
+    def answer_per_second(self) -> float | None:
+        """All tokens / second of prompt and generation; None without time."""
+        return ratio(self.timings.predicted_n * 1e9, self.timings.prompt_ns + self.timings.predicted_ns)
 
     @property
     def tokens_per_round(self) -> float | None:

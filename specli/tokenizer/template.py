@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import hashlib
 import json
 import subprocess
 import sys
@@ -183,6 +184,13 @@ class ChatTemplate:
             eos_token=_token_text(tokenizer, tokenizer.eos_id),
             tool_source=tools,
         )
+
+    def lines(self) -> list[str]:
+        """What the template is: origin, built-in name if it has one, size and SHA-256; then its source."""
+        name = next((name for name, source in NAMED_TEMPLATES.items() if source == self.source), None)
+        digest = hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
+        what = f"{self.origin}: {f'built-in {name}, ' if name else ''}{len(self.source)} characters, sha256 {digest}"
+        return [what, *self.source.splitlines()]
 
     def render(
         self,

@@ -1,5 +1,6 @@
 """Streams as callers leave them: closed, full, of another encoding. Light commands in real processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -52,3 +53,12 @@ def test_text_is_utf_8_whatever_the_locale(environ: dict[str, str]) -> None:
 def test_records_are_utf_8_whatever_the_prompt_was() -> None:
     """The byte E9 of an argument arrives as U+DCE9, which has no UTF-8 form."""
     assert dump_record({"text": "caf\udce9"}) == '{"text": "caf\ufffd"}'
+
+
+def test_record_is_one_line_for_every_line_reader() -> None:
+    """Python's `splitlines`, JavaScript's line ends and many editors end a line at more than a line feed."""
+    text = "".join(map(chr, (*range(32), 0x7F, 0x85, 0xA0, 0x2028, 0x2029, 0xFEFF))) + "\\\u2028"
+    line = dump_record({text: [text, {"é": text}]})
+    assert len(line.splitlines()) == 1
+    assert json.loads(line) == {text: [text, {"é": text}]}
+    assert dump_record({"a": "é\u2028\x85"}) == '{"a": "é\\u2028\\u0085"}'

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from specli.cli import main
+from specli.demo import resolve
+from specli.gguf.file import GGUFFile
+from specli.tokenizer.named_templates import NAMED_TEMPLATES
 from tests.support.tiny_drafters import tiny_eagle3
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -270,3 +275,25 @@ def test_shipped_models_are_listed(capsys: pytest.CaptureFixture[str], workdir: 
     assert "mean accepted length" in out
     assert "MIT; trained on text under the PSF licence" in out
     assert specli(capsys, "--list-models") == (0, out, "")
+
+
+def stored_template() -> str:
+    with closing(GGUFFile.open(resolve("demo"))) as file:
+        return file.metadata.require("tokenizer.chat_template", "str")
+
+
+@pytest.mark.parametrize(("given", "name"), [([], ""), (["--chat-template", "llama3"], "built-in llama3, ")])
+@pytest.mark.parametrize("command", [["chat", "-st", "-n", "1"], ["stats", "-n", "2", "--repeat", "1"]])
+def test_template_in_use_and_its_hash_are_shown_at_level_4(
+    command: list[str], given: list[str], name: str, capsys: pytest.CaptureFixture[str], workdir: Path
+) -> None:
+    arguments = [*command, "-m", "demo", "-p", "Hi", *given]
+    assert "sha256" not in specli(capsys, *arguments)[2]
+    code, _, err = specli(capsys, *arguments, "-lv", "4")
+    source = NAMED_TEMPLATES["llama3"] if name else stored_template()
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    lines = err.splitlines()
+    [found] = [number for number, line in enumerate(lines) if line.endswith(f"sha256 {digest}")]
+    assert code == 0
+    assert f"chat template: {name}{len(source)} characters" in lines[found]
+    assert source.startswith(lines[found + 1])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from specli.cli.studies.stats_view import verdicts
 from specli.drafters.config import DraftConfig, NgramMapConfig, SpeculationConfig, SynthConfig
 from specli.drafters.stats import DrafterStats, add
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
@@ -132,11 +133,13 @@ def test_damaged_counter_is_named(comparison: Comparison) -> None:
 def test_rates_by_hand() -> None:
     """Two prompts, 11 tokens each: plain takes 1 s and 2 s, drafted 0.5 s and 2 s.
 
-    Pooled: 20 / 2.5 s against 20 / 3 s is 1.2; per prompt the mean of 2 and 1 is 1.5.
+    Pooled: 20 / 2.5 s against 20 / 3 s is 1.2; per prompt the mean of 2 and 1 is 1.5. A prompt takes 0.25 s, and twice
+    as long with drafters: 22 / 3.5 s against 22 / 3.5 s.
     """
 
     def sample(prompt: str, seconds: float, *, accepted: int = 0) -> Sample:
-        timings = Timings(predicted_n=11, predicted_ns=int(seconds * 1e9))
+        prompt_ns = 500_000_000 if accepted else 250_000_000
+        timings = Timings(predicted_n=11, predicted_ns=int(seconds * 1e9), prompt_ns=prompt_ns)
         if accepted:
             timings.count_round(4, accepted, 1)
         return Sample(prompt, 0, timings, (), True)
@@ -146,6 +149,14 @@ def test_rates_by_hand() -> None:
     prompts = [*(p for p in ())]
     study = Comparison({}, "", {}, prompts, [plain, row])
     assert study.speed_up(row) == pytest.approx(1.2)
+    assert study.answer_speed_up(row) == pytest.approx(1.0)
+    assert [contender.prompt_ms() for contender in study.contenders] == [Spread(250, 250, 250), Spread(500, 500, 500)]
+    record = study.to_dict()["contenders"][1]
+    assert (record["speed_up_with_prompt"], record["prompt_ms"]["median"]) == (pytest.approx(1.0), 500)
+    assert verdicts(study)[1:] == [
+        "with the prompts' time: x 1.00×",
+        "drafting makes up for its share of the prompts' time in longer answers only",
+    ]
     assert row.totals().timings.mean_acc_len == 3.0
 
 
@@ -153,6 +164,8 @@ def test_nothing_measured_is_no_number() -> None:
     study = Comparison({}, "", {}, [], [Contender("plain", ()), Contender("x", ("x",))])
     assert study.speed_up(study.contenders[1]) is None
     assert study.mean_speed_up(study.contenders[1]) is None
+    assert study.answer_speed_up(study.contenders[1]) is None
+    assert study.contenders[1].prompt_ms() is None
     assert study.mean_acc_len(study.contenders[1]) is None
     assert study.to_dict()["contenders"][1]["speed"] is None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from specli.cli.console import Console
 from specli.cli.invocation import Invocation
+from specli.cli.record import dump
 from specli.cli.render import summary_lines, tensor_lines
 from specli.cli.show import show_instead
 from specli.errors import UsageError
@@ -39,7 +39,7 @@ def run(invocation: Invocation) -> None:
         for line in (*report.notes, *report.fit, *summary_lines(report)):
             console.info(line)
         if invocation.config.output.json:
-            console.write(json.dumps(report.to_dict(), ensure_ascii=False) + "\n")
+            console.write(dump(report.to_dict()))
         elif config.dry_run:
             console.write("".join(f"{line}\n" for line in tensor_lines(report, console.width)))
         else:

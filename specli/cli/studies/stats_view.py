@@ -23,6 +23,7 @@ MAX_POSITIONS = 16
 DEFINITIONS = (
     "speed: tokens after the first of each answer / time of generation; median (least–greatest) of the repeats",
     "speed-up: of the whole set; prompts: mean of the prompts' own speed-ups, so that long answers do not dominate",
+    "prompt ms: mean time to the first token of an answer, drafters included; no part of the speed",
     "length: 1 + accepted draft tokens / rounds with a draft, so the target's own token counts",
     "accept: accepted / proposed draft tokens; cover: share of all tokens that came from drafts",
 )
@@ -143,17 +144,19 @@ def lengths(out: RichConsole, stats: DrafterStats) -> None:
 
 
 def split(out: RichConsole, comparison: Comparison) -> None:
-    """Where the time of generation went."""
-    rows = []
-    for row in comparison.contenders:
-        timings = row.totals().timings
-        if timings.predicted_ns:
-            rows.append((row.name, time_shares(timings)))
-    if rows:
-        heading(out, "Time of generation")
-        shares(out, rows)
-        columns = ("drafter", "draft", "verify", "sample", "other")
-        table(out, columns, [(name, *(percent(share) for _, share in parts)) for name, parts in rows])
+    """Where the time of generation went, and what the prompts took beside it."""
+    found = [(row, row.totals().timings) for row in comparison.contenders]
+    rows = [(row, time_shares(timings)) for row, timings in found if timings.predicted_ns]
+    if not rows:
+        return
+    heading(out, "Time of generation, and of a prompt")
+    shares(out, [(row.name, parts) for row, parts in rows])
+    cells = [
+        (row.name, *(percent(share) for _, share in parts), figure(time.median if time else None, ".1f"))
+        for row, parts in rows
+        for time in [row.prompt_ms()]
+    ]
+    table(out, ("drafter", "draft", "verify", "sample", "other", "prompt ms"), cells)
 
 
 def time_shares(timings: Timings) -> list[tuple[str, float]]:
@@ -187,9 +190,14 @@ def verdicts(comparison: Comparison) -> list[str]:
         lines.append(f"WARNING: tokens differ from plain decoding: {different}")
     elif checked:
         lines.append(f"all {checked} drafted answers have exactly the tokens of plain decoding")
-    drafted = [(comparison.speed_up(row) or 0.0, row.name) for row in comparison.contenders if row.types]
-    if drafted and max(drafted)[0] <= 1:
+    drafted = [row for row in comparison.contenders if row.types]
+    answers = [(comparison.answer_speed_up(row) or 0.0, row.name) for row in drafted]
+    if answers:
+        lines.append(f"with the prompts' time: {', '.join(f'{name} {figure(up)}×' for up, name in answers)}")
+    if drafted and max(comparison.speed_up(row) or 0.0 for row in drafted) <= 1:
         lines.append("no drafter is faster than plain decoding here; --tune searches for better settings")
+    elif answers and max(answers)[0] <= 1:
+        lines.append("drafting makes up for its share of the prompts' time in longer answers only")
     return lines
 
 
@@ -216,6 +224,7 @@ def show_several(out: RichConsole, comparisons: Sequence[Comparison]) -> None:
 CSV_FIELDS = (
     "drafter", "prompt", "category", "n_samples", "predicted_n", "tokens_per_second", "speed_up", "mean_acc_len",
     "acceptance", "coverage", "draft_n", "draft_n_accepted", "draft_ms", "verify_ms", "sample_ms", "other_ms",
+    "prompt_n", "prompt_ms",
 )  # fmt: skip
 
 
@@ -244,5 +253,6 @@ def _csv_row(
     return [
         row.name, prompt or "", category, count, timings.predicted_n, speed, speed_up, timings.mean_acc_len,
         timings.acceptance, timings.coverage, timings.draft_n, timings.draft_n_accepted, timings.draft_ns / 1e6,
-        timings.verify_ns / 1e6, timings.sample_ns / 1e6, timings.other_ns / 1e6,
+        timings.verify_ns / 1e6, timings.sample_ns / 1e6, timings.other_ns / 1e6, timings.prompt_n,
+        timings.prompt_ns / 1e6,
     ]  # fmt: skip
