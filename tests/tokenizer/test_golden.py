@@ -8,6 +8,9 @@ import pytest
 
 from specli.gguf.file import GGUFFile
 from specli.tokenizer import ChatTemplate, Tokenizer
+from specli.tokenizer.pretokenizers import PRE_TOKENIZERS
+from tests.support.token_cases import PRE_TOKENIZERS as RECORDED
+from tests.support.token_cases import TEXTS, vocabularies
 from tests.support.vocab_files import byte_level_pairs, sentencepiece_pairs, vocab_file
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -21,6 +24,19 @@ def assert_recorded_ids(tokenizer: Tokenizer, golden: Path) -> None:
         assert tokenizer.encode(case["text"], **flags) == case["ids"], case["text"]
     for case in recorded["logits"]:
         assert tokenizer.encode(case["prompt"], add_special=True, parse_special=True) == case["ids"]
+
+
+@pytest.mark.parametrize("name", vocabularies())
+def test_ids_of_every_pretokenizer_are_llama_cpps(name: str) -> None:
+    recorded = json.loads((GOLDEN / "tokens.json").read_text("utf-8"))["ids"][name]
+    tokenizer = Tokenizer.from_gguf(vocab_file(vocabularies()[name]))
+    for text, ids in zip(TEXTS, recorded, strict=True):
+        assert tokenizer.encode(text, add_special=True, parse_special=True) == ids, text
+
+
+def test_every_rule_of_a_pretokenizer_is_recorded() -> None:
+    rules = {id(rule) for rule in PRE_TOKENIZERS.values()}
+    assert {id(PRE_TOKENIZERS[name]) for name in RECORDED} == rules
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen3"])
