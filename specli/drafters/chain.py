@@ -83,13 +83,13 @@ class DrafterChain:
             elapsed = (time.perf_counter_ns() - begun) // len(waiting)
             empty = []
             for number, draft in zip(waiting, drafts, strict=True):
-                request = requests[number]
-                del draft.tokens[request.max_tokens :]
+                slot, most = requests[number].slot, requests[number].max_tokens
+                del draft.tokens[most:]
                 if draft.probabilities is not None:
-                    del draft.probabilities[request.max_tokens :]
-                self.counters(request.slot)[i].count_draft(len(draft.tokens), elapsed)
+                    del draft.probabilities[most:]
+                self.counters(slot)[i].count_draft(len(draft.tokens), elapsed)
                 if draft.tokens:
-                    self._used[request.slot] = i, len(draft.tokens)
+                    self._used[slot] = i, len(draft.tokens)
                     found[number] = draft, drafter.name
                 else:
                     empty.append(number)

@@ -58,9 +58,10 @@ class RunConfig:
         target: The target model.
         draft: The draft file, or None.
         speculation: Drafters.
-        n_ctx: Context size in tokens; 0 = the model's trained context.
+        n_ctx: Context size in tokens, of each sequence; 0 = the model's trained context.
         n_batch: Most tokens per forward of a prompt (`-ub`; larger `-b` only bounds it).
         chat_template: Template text or built-in name used instead of the model's, or None.
+        n_slots: Sequences that can be under way at once.
     """
 
     target: ModelLoadConfig
@@ -69,6 +70,7 @@ class RunConfig:
     n_ctx: int = 0
     n_batch: int = 512
     chat_template: str | None = None
+    n_slots: int = 1
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,7 @@ class DrafterSet:
         n_draft = spec.draft_length(config.speculation, file)
         options = ModelOptions(
             capacity=target_options.capacity + n_draft + 1,
+            n_slots=target_options.n_slots,
             type_k=QuantType.from_label(load.type_k),
             type_v=QuantType.from_label(load.type_v),
             max_tokens=target_options.max_tokens,

@@ -25,10 +25,11 @@ from specli.engine.drafting import (
     plan_drafters,
     rewind_for,
 )
-from specli.engine.loop import Engine, Generation, TokenLogprob
+from specli.engine.loop import PROMPT_SHARE, Engine, Generation
 from specli.engine.memory import NetworkMemory, target_memory
 from specli.engine.placement import executor_of, weight_lines
 from specli.engine.plan import Fitted, MemoryPlan, available_bytes, check_memory, fit_context, memory_for
+from specli.engine.sequence import TokenLogprob
 from specli.engine.session import Session
 from specli.engine.stats import Statistics, dump_record, run_record
 from specli.engine.verify import lossless_rule
@@ -192,8 +193,7 @@ class Run:
     def use(self, drafters: DrafterSet) -> None:
         """From now on requests use these drafters, one of those that `build` returned last; the cache starts empty."""
         self._drafters = drafters
-        self.engine.chain, self.engine.rule = drafters.chain, drafters.rule
-        self.engine.reset()
+        self.engine.use(drafters.chain, drafters.rule)
 
     def change_drafters(self, config: RunConfig) -> None:
         """Replaces the drafters in use; if that fails, the old ones are used on.
@@ -213,7 +213,7 @@ class Run:
         """Releases all drafters; the engine is left without any."""
         built, self._built = self._built, []
         if self._target is not None:
-            self.engine.chain, self.engine.rule = DrafterChain(()), lossless_rule(self.tokenizer.eog_ids)
+            self.engine.use(DrafterChain(()), lossless_rule(self.tokenizer.eog_ids))
         for drafters in built:
             drafters.close(keeps_files=keeps_files)
         self._draft_files.close()
@@ -323,7 +323,8 @@ class Run:
             with memory_for(self._file, "target", n_ctx):
                 self._target = target = load_model(self._file, executor, options)
             opened.pop_all()
-        room = min(options.max_outputs - 1, options.max_tokens - 1, target.cache.max_rewind - rewind_for(0))
+        n_rows = min(options.max_outputs, options.max_tokens) // options.n_slots
+        room = min(n_rows - 1, target.cache.max_rewind - rewind_for(0))
         self._needs = replace(needs, max_draft=max(needs.max_draft, room))
         rule = lossless_rule(self.tokenizer.eog_ids)
         self.engine = Engine(target, self.tokenizer, DrafterChain(()), rule, n_ctx=n_ctx)
@@ -331,14 +332,17 @@ class Run:
 
     def _options(self, needs: TargetNeeds, n_ctx: int) -> ModelOptions:
         config = self._config
+        n_rows = config.n_slots * (1 + needs.max_draft)  # no request's draft is cut because of others
+        reserve = n_rows // (PROMPT_SHARE - 1) + 1 if config.n_slots > 1 else 0  # nor waits a prompt for answers
         return ModelOptions(
             capacity=n_ctx,
+            n_slots=config.n_slots,
             type_k=QuantType.from_label(config.target.type_k),
             type_v=QuantType.from_label(config.target.type_v),
             taps=needs.taps,
             nextn=needs.reads_nextn,
-            max_tokens=max(min(config.n_batch, n_ctx), 1 + needs.max_draft),
-            max_outputs=max(MIN_OUTPUTS, 1 + needs.max_draft),
+            max_tokens=max(min(config.n_batch, n_ctx), n_rows + reserve),
+            max_outputs=max(MIN_OUTPUTS, n_rows),
             max_rewind=rewind_for(needs.max_draft),
         )
 

@@ -1,15 +1,18 @@
-"""The speculation loop: prefill, then rounds of draft, verify, accept (speculation.md §3; llama.cpp server loop).
+"""The speculation loop: steps of draft, one forward of the target, verify, for all sequences at once.
 
-Invariant at the start of a round: the target's cache holds `Engine.history` and nothing else that counts, `last` is
-sampled but not yet evaluated, and every drafter has been told of exactly those tokens. Positions make it cheap: a cell
-behind the end of the history is never read, so rejecting a draft means forgetting how long the sequence was.
+The rounds are those of llama.cpp's server (`tools/server/server-context.cpp`, b11434). What holds between steps: a
+slot's cells are its `history` and nothing else that counts, the newest token of a request is sampled but not yet
+evaluated, and every drafter has been shown exactly the history. Positions make it cheap: a cell behind the end of the
+history is never read, so rejecting a draft means forgetting how long the sequence was.
+
+A request gets the same tokens, drafts and counts whatever else is served with it: kernels compute a row the same way
+whatever the batch holds, and drafters keep their sequences apart.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -18,73 +21,64 @@ import numpy.typing as npt
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import RequestConfig
-from specli.engine.stats import Round, Timings
-from specli.engine.stop import StopMatcher
+from specli.engine.sequence import Sequence, Slot, TokenEvent, common_prefix
+from specli.engine.stats import Round
 from specli.engine.verify import Verdict, VerifyRule
-from specli.errors import IncompatibleError, SpecliError
+from specli.errors import IncompatibleError
+from specli.kernels.ops import Buffer
 from specli.models.base import Model
 from specli.sampling.sampler import Sampler
-from specli.tokenizer import StreamDecoder, Tokenizer
+from specli.tokenizer import Tokenizer
 
-SLOT = 0  # one sequence today; batches already carry slots
-EMPTY = np.empty(0, dtype=np.int32)
-
-
-@dataclass(frozen=True)
-class TokenLogprob:
-    """Log-probability of one token under the target's raw logits (natural log, before any sampler).
-
-    Attributes:
-        id: The token.
-        logprob: Its log-probability; None for the prompt's first token.
-        top: The most likely tokens at that place with their log-probabilities, best first.
-    """
-
-    id: int
-    logprob: float | None
-    top: tuple[tuple[int, float], ...] = ()
-
-    @classmethod
-    def of(cls, logits: npt.NDArray[np.float32], token: int, n_top: int) -> TokenLogprob:
-        """Reads token and the `n_top` best off one row of logits `[V]`."""
-        shifted = logits.astype(np.float64) - float(logits.max())
-        norm = float(np.log(np.exp(shifted).sum()))
-        best = np.argsort(-logits, kind="stable")[:n_top] if n_top else EMPTY
-        return cls(token, float(shifted[token]) - norm, tuple((int(i), float(shifted[i]) - norm) for i in best))
+PROMPT_SHARE = 4  # while answers are written, prompts get at most one row in so many
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
 
 
-class TokenEvent(NamedTuple):
-    """One generated token as it leaves the loop.
+class Part(NamedTuple):
+    """What a forward adds to one slot.
 
     Attributes:
-        id: Token id; end tokens are reported too.
-        text: Text that became final with it (whole characters, stop strings held back); may be empty.
-        from_draft: Name of the drafter that proposed it, or None when the target sampled it.
-        round: Number of the round it belongs to, from 0 (the prompt's own token). The tokens of a round come together:
-            by its first event `Generation` and the statistics have counted all of them.
-        ends_round: It is the last of its round, where one can leave with every token of the request seen.
-        stop: Why generation ended with this token: eos, limit, stop or context; None while it goes on.
-        logprob: Filled when `RequestConfig.logprobs` is set.
+        slot: The slot.
+        tokens: At least one token, to follow its history.
+        n_outputs: So many of the last of them get logits.
     """
 
-    id: int
-    text: str
-    from_draft: str | None
-    round: int
-    stop: str | None = None
-    logprob: TokenLogprob | None = None
-    ends_round: bool = True
+    slot: Slot
+    tokens: list[int]
+    n_outputs: int
+
+
+class Evaluated(NamedTuple):
+    """What a forward left; the next one overwrites it.
+
+    Attributes:
+        parts: What was evaluated.
+        ids: Tokens of each part, `[T]` int32.
+        positions: Positions of each part, `[T]` int32.
+        logits: `[N, V]` float32, the rows that were wanted, part by part.
+        features: Captured states, as in `TargetBatch`; rows of all parts in order.
+    """
+
+    parts: list[Part]
+    ids: list[Ints]
+    positions: list[Ints]
+    logits: Floats
+    features: Mapping[str, Buffer]
 
 
 class Engine:
-    """A target, its drafters and one sequence whose cache outlives requests.
+    """A target, its drafters, and slots whose tokens outlive requests.
 
     Args:
-        target: The target model with room for `chain.max_draft + 1` outputs.
+        target: The target model. Its `n_slots` is the number of sequences; it has room for a row of each in a forward.
         tokenizer: The target's.
         chain: Drafters in priority order; may be empty.
-        rule: Decides how many draft tokens stand.
-        n_ctx: Tokens the context can hold.
+        rule: Decides how many draft tokens are accepted.
+        n_ctx: Tokens a slot can hold.
+
+    Attributes:
+        slots: One per sequence of the target's cache.
     """
 
     def __init__(
@@ -95,17 +89,153 @@ class Engine:
         self.chain = chain
         self.rule = rule
         self.n_ctx = n_ctx
-        self.history: list[int] = []
-        self._counting = np.arange(max(n_ctx, target.options.max_tokens), dtype=np.int32)  # positions and row numbers
-        self._slots = np.full(target.options.max_tokens, SLOT, dtype=np.int32)
+        self.slots = [Slot(index) for index in range(target.options.n_slots)]
+        size = target.options.max_tokens
+        self._counting = np.arange(max(n_ctx, size), dtype=np.int32)  # positions and row numbers
+        self._slot_rows = [np.full(size, slot.index, dtype=np.int32) for slot in self.slots]
+        self._n_steps = 0
 
-    def generate(self, prompt: Sequence[int], request: RequestConfig) -> Generation:
-        """Starts a request. Iterate the result for events; closing it early leaves the engine ready for the next.
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def sequence(self, prompt: Iterable[int], request: RequestConfig) -> Sequence:
+        """A request for `step`, which gives it a slot as soon as there is one.
 
         Raises:
             IncompatibleError: The prompt is empty or leaves no room in the context.
             UsageError: A sampling setting is out of range.
         """
+        prompt = list(prompt)
+        return Sequence(prompt, request, self._sampler(prompt, request), self.tokenizer)
+
+    def generate(self, prompt: Iterable[int], request: RequestConfig) -> Generation:
+        """A request that runs the steps it needs by itself: iterate it for events; closing it early is fine.
+
+        If all slots are taken when it begins, it ends the request that nobody has asked for anything for the longest.
+
+        Raises:
+            IncompatibleError, UsageError: As `sequence`.
+        """
+        prompt = list(prompt)
+        return Generation(self, prompt, request, self._sampler(prompt, request))
+
+    def step(self, sequences: Iterable[Sequence]) -> bool:
+        """Takes requests one round further, or a chunk of their prompts; all in one forward of the target.
+
+        Requests without a slot get one in the order given, as long as there are idle ones; a request keeps its slot
+        until it ends. Tokens are added to `Sequence.events`. An error that one request meets ends this one only and is
+        found in its `error`.
+
+        Returns:
+            Whether there was anything to do.
+
+        Raises:
+            Exception: The forward or a drafter failed. All these requests are ended, and their slots forget what they
+                held.
+        """
+        self._n_steps += 1
+        live = [each for each in sequences if not each.is_done and (each.slot is not None or self._admit(each))]
+        if not live:
+            return False
+        try:
+            self._advance(live)
+        except BaseException:
+            for sequence in live:
+                sequence.end()
+            for slot in self.slots:
+                if slot.last_used == self._n_steps:
+                    self._rewind(slot, 0)
+            raise
+        return True
+
+    def use(self, chain: DrafterChain, rule: VerifyRule) -> None:
+        """Replaces the drafters and the rule; requests under way are ended, and all slots forget what they held."""
+        self.chain, self.rule = chain, rule
+        self.reset()
+
+    def reset(self) -> None:
+        """Ends what is under way and forgets all sequences."""
+        for slot in self.slots:
+            if slot.sequence is not None:
+                slot.sequence.end()
+            self._rewind(slot, 0)
+
+    def make_room(self) -> None:
+        """Sees to it that a slot is idle: ends the request that has not been taken further for the longest."""
+        latest = min(self.slots, key=lambda slot: (slot.sequence is not None, slot.last_used))
+        if latest.sequence is not None:
+            latest.sequence.end()
+
+    # -- the target ------------------------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> Slot:
+        """The slot that was used last."""
+        return max(self.slots, key=lambda slot: slot.last_used)
+
+    def evaluate(self, parts: list[Part]) -> Evaluated:
+        """Runs the target on tokens that may follow the histories, at most one part per slot."""
+        counting = self._counting
+        ids, positions, slots, outputs = [], [], [], []
+        row = 0
+        for slot, tokens, n_outputs in parts:
+            start, n = len(slot.history), len(tokens)
+            ids.append(np.array(tokens, dtype=np.int32))
+            positions.append(counting[start : start + n])
+            slots.append(self._slot_rows[slot.index][:n])
+            row += n
+            outputs.append(counting[row - n_outputs : row])
+        if len(parts) == 1:
+            out = self.target.forward(ids[0], positions[0], slots[0], outputs[0])
+        else:
+            joined = (np.concatenate(arrays) for arrays in (ids, positions, slots, outputs))
+            out = self.target.forward(*joined)
+        return Evaluated(parts, ids, positions, out.read(), out.features)
+
+    def extend(self, evaluated: Evaluated, counts: list[int]) -> None:
+        """Takes evaluated tokens into the histories and shows them to the drafters.
+
+        Args:
+            evaluated: The latest forward.
+            counts: How many tokens to take of the beginning of each part; the others are forgotten.
+        """
+        shown: list[TargetBatch] | None = [] if self.chain.drafters else None
+        row = 0
+        for part, ids, positions, n in zip(evaluated.parts, evaluated.ids, evaluated.positions, counts, strict=True):
+            slot, tokens, _ = part
+            if n < len(tokens):
+                ids, positions = ids[:n], positions[:n]
+                self.target.cache.truncate(slot.index, len(slot.history) + n)
+            slot.history += tokens[:n]
+            if n and shown is not None:
+                shown.append(TargetBatch(slot.index, ids, positions, row, evaluated.features))
+            row += len(tokens)
+        if shown:
+            self.chain.process(shown)
+
+    def truncate(self, slot: Slot, length: int) -> None:
+        """Forgets everything in the slot from token `length` on."""
+        del slot.history[length:]
+        self.target.cache.truncate(slot.index, length)
+
+    def plain_step_ns(self, repeats: int = 3) -> float:
+        """Time of a forward of one row at the end of the latest history, the least of `repeats`.
+
+        The newest token is evaluated again, which writes the values that are there already.
+        """
+        slot = self.latest
+        length, rows = len(slot.history), self._slot_rows[slot.index][:1]
+        ids, last = np.array(slot.history[-1:], dtype=np.int32), self._counting[length - 1 : length]
+        times = []
+        for _ in range(repeats):
+            begun = time.perf_counter_ns()
+            self.target.forward(ids, last, rows, self._counting[:1])
+            times.append(time.perf_counter_ns() - begun)
+        return float(min(times))
+
+    # -- a step ----------------------------------------------------------------------------------------------------
+
+    def _sampler(self, prompt: list[int], request: RequestConfig) -> Sampler:
+        """The sampler of a request that can be served."""
         if not prompt:
             raise IncompatibleError("the prompt is empty", hint="give some text, or a model that adds a BOS token")
         if len(prompt) >= self.n_ctx:
@@ -115,250 +245,232 @@ class Engine:
         bad = next((token for token in prompt if not 0 <= token < self.tokenizer.n_vocab), None)
         if bad is not None:
             raise IncompatibleError(f"prompt token {bad} is outside the vocabulary of {self.tokenizer.n_vocab}")
-        sampler = Sampler(request.sampling, self.tokenizer, n_vocab=self.target.config.n_vocab)
-        return Generation(self, list(prompt), request, sampler)
+        return Sampler(request.sampling, self.tokenizer, n_vocab=self.target.config.n_vocab)
 
-    def evaluate(self, tokens: Sequence[int], n_outputs: int) -> tuple[npt.NDArray[np.float32], TargetBatch]:
-        """Runs the target on tokens that may follow the history.
+    def _admit(self, sequence: Sequence) -> bool:
+        """Gives the request the idle slot that knows most of its prompt, else that idle longest; False if none is."""
+        idle = [slot for slot in self.slots if slot.sequence is None]
+        if not idle:
+            return False
+        begun = time.perf_counter_ns()
+        keep, _, index = max((self._reusable(slot, sequence), -slot.last_used, -slot.index) for slot in idle)
+        slot = self.slots[-index]
+        self._rewind(slot, keep)
+        slot.sequence, sequence.slot, sequence.n_read = sequence, slot, keep
+        sequence.drafters = self.chain.counters(slot.index)
+        sequence.timings.cache_n = keep
+        sequence.timings.prompt_ns = time.perf_counter_ns() - begun
+        return True
 
-        Returns:
-            Logits `[N, V]` float32 of the last N = `n_outputs` rows, valid until the next call; the batch for `extend`.
+    def _reusable(self, slot: Slot, sequence: Sequence) -> int:
+        """Tokens of the slot that the request's prompt begins with and that need not be evaluated again.
+
+        The last token of the prompt is evaluated in any case, for its logits; one token more when a drafter reads
+        features, because its newest cell pairs a token with its successor (see `Drafter.rewind`). Nothing is kept when
+        recurrent layers no longer know the state at the end of the prefix, or all logits of the prompt are wanted.
         """
-        start, n = len(self.history), len(tokens)
-        ids, positions = np.array(tokens, dtype=np.int32), self._counting[start : start + n]
-        out = self.target.forward(ids, positions, self._slots[:n], self._counting[n - n_outputs : n])
-        return out.read(), TargetBatch(SLOT, ids, positions, features=out.features)
-
-    def extend(self, tokens: Sequence[int], batch: TargetBatch) -> None:
-        """Takes the first tokens of the batch just evaluated into the history and shows them to the drafters.
-
-        Args:
-            tokens: Those tokens.
-            batch: The whole batch; what else it has is forgotten.
-        """
-        n = len(tokens)
-        self.history += tokens
-        if n < len(batch.tokens):
-            self.target.cache.truncate(SLOT, len(self.history))
-            batch = batch._replace(tokens=batch.tokens[:n], positions=batch.positions[:n])
-        if self.chain.drafters:
-            self.chain.process([batch])
-
-    def plain_step_ns(self, repeats: int = 3) -> float:
-        """Time of a forward of one row at the end of the history, the least of `repeats`.
-
-        The newest token is evaluated again, which writes the values that are there already.
-        """
-        length = len(self.history)
-        ids, last = np.array(self.history[-1:], dtype=np.int32), self._counting[length - 1 : length]
-        times = []
-        for _ in range(repeats):
-            begun = time.perf_counter_ns()
-            self.target.forward(ids, last, self._slots[:1], self._counting[:1])
-            times.append(time.perf_counter_ns() - begun)
-        return float(min(times))
-
-    def truncate(self, length: int) -> None:
-        """Forgets everything from token `length` on."""
-        del self.history[length:]
-        self.target.cache.truncate(SLOT, length)
-
-    def reset(self) -> None:
-        """Forgets the sequence."""
-        self.truncate(0)
-        self.chain.rewind(SLOT, 0)
-
-    def reuse(self, prompt: Sequence[int]) -> int:
-        """Keeps the longest common prefix of history and prompt and returns its length.
-
-        At least the last prompt token is evaluated again, for its logits; one token more when a drafter reads features,
-        because its newest cell pairs a token with its successor (see `Drafter.rewind`). Nothing is kept when recurrent
-        layers no longer know the state at the end of the prefix.
-        """
-        limit = min(len(self.history), len(prompt) - 1)
-        keep = next((i for i in range(limit) if self.history[i] != prompt[i]), limit)
+        if sequence.request.prompt_logprobs:
+            return 0
+        keep = common_prefix(slot.history, sequence.prompt[:-1])
         if self.chain.reads_features:
             keep = max(0, keep - 1)
-        if not self.target.cache.can_truncate(SLOT, keep):
-            keep = 0
-        if keep < len(self.history):
-            self.truncate(keep)
-        self.chain.rewind(SLOT, keep)
-        return keep
+        return keep if self.target.cache.can_truncate(slot.index, keep) else 0
+
+    def _rewind(self, slot: Slot, length: int) -> None:
+        """A new request keeps the first `length` tokens of the slot."""
+        self.truncate(slot, length)
+        self.chain.rewind(slot.index, length)
+
+    def _advance(self, live: list[Sequence]) -> None:
+        """One forward for requests that have slots, and what comes of it."""
+        begun = time.perf_counter_ns()
+        rounds: list[_Round] = []
+        reading: list[Sequence] = []
+        for sequence in live:
+            slot = _slot_of(sequence)
+            slot.last_used = self._n_steps
+            if sequence.is_reading:
+                reading.append(sequence)
+            else:
+                rounds.append(_Round(sequence, slot))
+        if rounds and self.chain.drafters:
+            self._draft(rounds, len(reading))
+        drafted = time.perf_counter_ns()
+        chunks = self._chunks(reading, rounds) if reading else []
+        parts = [Part(each.slot, each.tokens, len(each.tokens)) for each in rounds]
+        forward = self.evaluate(parts + [chunk for _, chunk in chunks])
+        evaluated = time.perf_counter_ns()
+        row = 0
+        for each in rounds:
+            n_rows = len(each.tokens)
+            self._verify(each, forward.logits[row : row + n_rows])
+            row += n_rows
+        verified = time.perf_counter_ns()
+        self.extend(forward, [each.n_evaluated for each in rounds] + [len(chunk.tokens) for _, chunk in chunks])
+        for each in rounds:
+            if each.draft is not None and each.n_evaluated:
+                self.chain.accept(each.slot.index, each.n_evaluated - 1, each.n_accepted)
+        settled = time.perf_counter_ns()
+        for each in rounds:
+            timings = each.sequence.timings
+            timings.predicted_ns += settled - begun
+            timings.draft_ns += drafted - begun + settled - verified
+            timings.verify_ns += evaluated - drafted
+            if each.n_evaluated:
+                timings.count_round(len(each.tokens) - 1, each.n_accepted, settled - begun)
+                if each.sequence.request.trace:
+                    each.record(drafted - begun, evaluated - drafted)
+        for sequence, chunk in chunks:
+            self._read(sequence, chunk, forward.logits[row : row + chunk.n_outputs], begun)
+            row += chunk.n_outputs
+
+    def _draft(self, rounds: list[_Round], n_reading: int) -> None:
+        """Asks the drafters; requests share the rows that no request needs."""
+        options = self.target.options
+        n_rows = options.max_tokens - (options.max_tokens // PROMPT_SHARE if n_reading else 0)
+        share = (min(n_rows, options.max_outputs - n_reading) - len(rounds)) // len(rounds)
+        asking, requests = [], []
+        for each in rounds:
+            sequence, slot = each.sequence, each.slot
+            most = min(share, sequence.room(self.n_ctx))
+            if most > 0:
+                last, sampler = sequence.tokens[-1], sequence.sampler
+                asking.append(each)
+                requests.append(
+                    DraftRequest(slot.index, slot.history, last, most, sampler.config.temperature, sampler.seed)
+                )
+        if requests:
+            for each, (draft, drafter) in zip(asking, self.chain.draft(requests), strict=True):
+                if drafter is not None:
+                    each.draft, each.drafter = draft, drafter
+                    each.tokens += draft.tokens
+
+    def _chunks(self, reading: list[Sequence], rounds: list[_Round]) -> list[tuple[Sequence, Part]]:
+        """The next tokens of prompts, beside the rows of the rounds: evenly shared, and if too few, first come."""
+        options = self.target.options
+        n_needed = sum(len(each.tokens) for each in rounds)
+        n_rows = options.max_tokens - n_needed
+        if rounds:
+            n_rows = min(n_rows, max(1, options.max_tokens // PROMPT_SHARE))
+        spare_outputs = options.max_outputs - n_needed - len(reading)
+        if n_rows >= len(reading):  # what short prompts leave is for the others
+            reading = sorted(reading, key=lambda each: len(each.prompt) - each.n_read)
+        chunks = []
+        for number, sequence in enumerate(reading):
+            size = min(n_rows, max(1, n_rows // (len(reading) - number)))
+            wants_all = sequence.request.prompt_logprobs
+            if wants_all:
+                size = min(size, 1 + spare_outputs)
+            tokens = sequence.prompt[sequence.n_read : sequence.n_read + size]
+            if not tokens:
+                continue
+            n_outputs = len(tokens) if wants_all else int(sequence.n_read + len(tokens) == len(sequence.prompt))
+            spare_outputs -= max(0, n_outputs - 1)
+            n_rows -= len(tokens)
+            chunks.append((sequence, Part(_slot_of(sequence), tokens, n_outputs)))
+        return chunks
+
+    def _verify(self, each: _Round, rows: Floats) -> None:
+        """Decides how much of a draft is accepted, and hands the tokens to the request; a failure ends the request."""
+        sequence = each.sequence
+        begun = time.perf_counter_ns()
+        try:
+            verdict = self.rule(each.draft or Draft(), rows, sequence.sampler)
+        except Exception as error:
+            sequence.end(error=error)
+            return
+        sequence.timings.sample_ns += time.perf_counter_ns() - begun
+        n_taken = sequence.take(verdict, each.drafter, rows, self.n_ctx)
+        each.verdict, each.n_taken, each.n_evaluated = verdict, n_taken, 1 + verdict.n_accepted
+        each.n_accepted = min(verdict.n_accepted, n_taken)
+        if verdict.error is not None and not sequence.is_done:
+            sequence.end(error=verdict.error)
+
+    def _read(self, sequence: Sequence, chunk: Part, rows: Floats, begun: int) -> None:
+        """A chunk of the prompt is in the cache; behind the last one the answer begins."""
+        timings = sequence.timings
+        timings.prompt_n += len(chunk.tokens)
+        if sequence.request.prompt_logprobs:
+            sequence.note_prompt(sequence.n_read, rows)
+        sequence.n_read += len(chunk.tokens)
+        if sequence.is_reading:
+            timings.prompt_ns += time.perf_counter_ns() - begun
+            return
+        sampler = sequence.sampler
+        sampler.accept_prompt(sequence.prompt)
+        if sequence.request.n_predict == 0:
+            timings.prompt_ns += time.perf_counter_ns() - begun
+            sequence.end("limit")
+            return
+        self.chain.begin(chunk.slot.index, sequence.prompt)
+        try:
+            token = sampler.sample(rows[-1])
+            sampler.accept(token)
+        except Exception as error:
+            sequence.end(error=error)
+            return
+        timings.prompt_ns += time.perf_counter_ns() - begun
+        sequence.take(Verdict([token]), None, rows[-1:], self.n_ctx)
 
 
-class Generation(Iterator[TokenEvent]):
-    """One request under way. After the last event `stop`, `tokens`, `text` and `timings` are final.
-
-    Attributes:
-        stop: Why it ended: eos, limit, stop, context; `interrupt` when the consumer left early.
-        tokens: Generated token ids, end token included.
-        text: Text emitted so far.
-        prompt_logprobs: Filled when the request asks for them.
-        rounds: Filled when the request asks for a trace.
-    """
+class Generation(Sequence, Iterator[TokenEvent]):
+    """A request that pulls its own events: asked for the next one, it runs steps of the engine until there is one."""
 
     def __init__(self, engine: Engine, prompt: list[int], request: RequestConfig, sampler: Sampler) -> None:
-        self.prompt = prompt
-        self.request = request
-        self.timings = Timings()
-        self.tokens: list[int] = []
-        self.text = ""
-        self.stop = "interrupt"
-        self.logprobs: list[TokenLogprob] = []
-        self.prompt_logprobs: list[TokenLogprob] = []
-        self.rounds: list[Round] = []
+        super().__init__(prompt, request, sampler, engine.tokenizer)
         self._engine = engine
-        self._sampler = sampler
-        self._decoder: StreamDecoder = engine.tokenizer.stream(special=request.special)
-        self._stops = StopMatcher(request.stop)
-        self._events = self._run()
 
     def __next__(self) -> TokenEvent:
-        return next(self._events)
+        while not self.events:
+            if self.is_done:
+                error, self.error = self.error, None
+                raise StopIteration if error is None else error
+            if self.slot is None:
+                self._engine.make_room()
+            self._engine.step([self])
+        return self.events.popleft()
 
     def close(self) -> None:
-        """Ends the request early; the engine's cache stays consistent."""
-        self._events.close()
+        """Ends the request early; what its slot holds stays usable."""
+        self.events.clear()
+        if not self.is_done:
+            self.end()
 
-    def _run(self) -> Generator[TokenEvent]:
-        engine, request = self._engine, self.request
-        logits = self._prefill()
-        if request.n_predict == 0:
-            self.stop = "limit"
-            return
-        engine.chain.begin(SLOT, self.prompt)
-        begun = time.perf_counter_ns()
-        token = self._sampler.sample(logits)
-        self._sampler.accept(token)
-        self.timings.prompt_ns += time.perf_counter_ns() - begun
-        yield from self._take(Verdict([token]), None, 0, len(engine.history), logits[np.newaxis])
-        begun_rounds = time.perf_counter_ns()
-        number = 0
-        while self.stop == "interrupt":
-            number += 1
-            events, error = self._round(number)
-            self.timings.predicted_ns = time.perf_counter_ns() - begun_rounds
-            yield from events
-            if error is not None and self.stop == "interrupt":
-                raise error
 
-    def _round(self, number: int) -> tuple[list[TokenEvent], SpecliError | None]:
-        """Drafts, verifies and counts what the request keeps; returns it, and what plain decoding would fail with."""
-        engine, timings = self._engine, self.timings
-        last, base = self.tokens[-1], len(engine.history)
-        begun = time.perf_counter_ns()
-        draft, drafter = self._draft(last)
-        draft_ns = time.perf_counter_ns() - begun
-        verify_ns = timings.verify_ns
-        verdict, rows, batch = self._verify(last, draft)
-        events = self._take(verdict, drafter if draft.tokens else None, number, base + 1, rows)
-        n_kept = min(verdict.n_accepted, len(events))
-        settling = time.perf_counter_ns()
-        engine.extend([last, *verdict.tokens[: verdict.n_accepted]], batch)
-        if draft.tokens:
-            engine.chain.accept(SLOT, verdict.n_accepted, n_kept)
-        now = time.perf_counter_ns()
-        timings.draft_ns += now - settling
-        timings.count_round(len(draft.tokens), n_kept, now - begun)
-        if self.request.trace:
-            kept = tuple(event.id for event in events)
-            verify_ns = timings.verify_ns - verify_ns
-            self.rounds.append(Round(drafter, base, tuple(draft.tokens), kept, n_kept, draft_ns, verify_ns))
-        return events, verdict.error
+class _Round:
+    """A round of one request.
 
-    def _prefill(self) -> npt.NDArray[np.float32]:
-        """Evaluates what the cache does not hold of the prompt; returns the last token's logits `[V]`."""
-        engine, wants_all = self._engine, self.request.prompt_logprobs
-        begun = time.perf_counter_ns()
-        if wants_all:
-            engine.reset()
-            self.prompt_logprobs.append(TokenLogprob(self.prompt[0], None))
-        start = engine.reuse(self.prompt)
-        options = engine.target.options
-        size = min(options.max_tokens, options.max_outputs) if wants_all else options.max_tokens
-        logits = np.empty((0, 0), dtype=np.float32)
-        for at in range(start, len(self.prompt), size):
-            chunk = self.prompt[at : at + size]
-            is_last = at + len(chunk) == len(self.prompt)
-            logits, batch = engine.evaluate(chunk, len(chunk) if wants_all else int(is_last))
-            engine.extend(chunk, batch)
-            if wants_all:
-                following = self.prompt[at + 1 : at + 1 + len(chunk)]
-                self.prompt_logprobs += [
-                    TokenLogprob.of(row, token, self.request.logprobs)
-                    for row, token in zip(logits, following, strict=False)
-                ]
-        self._sampler.accept_prompt(self.prompt)
-        self.timings.cache_n = start
-        self.timings.prompt_n = len(self.prompt) - start
-        self.timings.prompt_ns = time.perf_counter_ns() - begun
-        last: npt.NDArray[np.float32] = logits[-1]
-        return last
+    Attributes:
+        sequence: The request.
+        slot: Its slot.
+        tokens: What is evaluated: the newest token, and the draft.
+        draft: The draft; None without one.
+        drafter: Whose it is.
+        verdict: What the rule says; None until then, or if it failed.
+        n_taken: Tokens that the request took.
+        n_accepted: Draft tokens among them.
+        n_evaluated: Evaluated tokens that join the history; 0 if the rule failed.
+    """
 
-    def _draft(self, last: int) -> tuple[Draft, str | None]:
-        engine, request = self._engine, self.request
-        room = engine.n_ctx - len(engine.history) - 2
-        if request.n_predict > 0:
-            room = min(room, request.n_predict - len(self.tokens) - 1)
-        if room <= 0 or not engine.chain.drafters:
-            return Draft(), None
-        begun = time.perf_counter_ns()
-        [(draft, drafter)] = engine.chain.draft(
-            [DraftRequest(SLOT, engine.history, last, room, self._sampler.config.temperature, self._sampler.seed)]
-        )
-        self.timings.draft_ns += time.perf_counter_ns() - begun
-        return draft, drafter
+    __slots__ = ("draft", "drafter", "n_accepted", "n_evaluated", "n_taken", "sequence", "slot", "tokens", "verdict")
 
-    def _verify(self, last: int, draft: Draft) -> tuple[Verdict, npt.NDArray[np.float32], TargetBatch]:
-        engine, timings = self._engine, self.timings
-        tokens = [last, *draft.tokens]
-        begun = time.perf_counter_ns()
-        logits, batch = engine.evaluate(tokens, len(tokens))
-        evaluated = time.perf_counter_ns()
-        verdict = engine.rule(draft, logits, self._sampler)
-        timings.verify_ns += evaluated - begun
-        timings.sample_ns += time.perf_counter_ns() - evaluated
-        return verdict, logits, batch
+    def __init__(self, sequence: Sequence, slot: Slot) -> None:
+        self.sequence = sequence
+        self.slot = slot
+        self.tokens = [sequence.tokens[-1]]
+        self.draft: Draft | None = None
+        self.drafter: str | None = None
+        self.verdict: Verdict | None = None
+        self.n_taken = self.n_accepted = self.n_evaluated = 0
 
-    def _take(
-        self,
-        verdict: Verdict,
-        drafter: str | None,
-        number: int,
-        position: int,
-        rows: npt.NDArray[np.float32],
-    ) -> list[TokenEvent]:
-        """Takes the tokens of a round into the request, up to the first that ends it.
+    def record(self, draft_ns: int, verify_ns: int) -> None:
+        """Adds the round to the request's trace."""
+        assert self.verdict is not None
+        start = len(self.slot.history) - self.n_evaluated
+        drafted, taken = tuple(self.tokens[1:]), tuple(self.verdict.tokens[: self.n_taken])
+        self.sequence.rounds.append(Round(self.drafter, start, drafted, taken, self.n_accepted, draft_ns, verify_ns))
 
-        The tokens' positions start at `position`; the context ends by position, token by token, so that a draft cannot
-        end a request earlier than plain decoding would.
-        """
-        request, engine = self.request, self._engine
-        events: list[TokenEvent] = []
-        for i, token in enumerate(verdict.tokens):
-            self.tokens.append(token)
-            self.timings.predicted_n += 1
-            ended = self._stops.push(self._decoder.push(token))
-            stop = None
-            if self._stops.matched is not None:
-                stop = "stop"
-            elif engine.tokenizer.is_end(token):
-                stop = "eos"
-            elif 0 < request.n_predict <= len(self.tokens):
-                stop = "limit"
-            elif position + i + 1 >= engine.n_ctx:
-                stop = "context"
-            if stop not in (None, "stop"):
-                ended += self._stops.push(self._decoder.flush()) + self._stops.flush()
-            self.text += ended
-            logprob = TokenLogprob.of(rows[i], token, request.logprobs) if request.logprobs else None
-            if logprob is not None:
-                self.logprobs.append(logprob)
-            ends_round = stop is not None or i + 1 == len(verdict.tokens)
-            source = drafter if i < verdict.n_accepted else None
-            events.append(TokenEvent(token, ended, source, number, stop, logprob, ends_round))
-            if stop is not None:
-                self.stop = stop
-                break
-        return events
+
+def _slot_of(sequence: Sequence) -> Slot:
+    assert sequence.slot is not None, "the request has no slot"
+    return sequence.slot

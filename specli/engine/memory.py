@@ -27,10 +27,11 @@ class NetworkMemory:
         weights: Device → its matrices as the kernels keep them, experts aside.
         experts: The same for stacks of experts, which are read when a row first needs them.
         per_cell: Keys and values of one token of the context.
-        angles: Rotary angles of one position.
-        states: States of recurrent layers, which do not grow with the context.
+        angles: Rotary angles of one position, which all sequences share.
+        states: States of recurrent layers of one sequence, which do not grow with the context.
         buffers: What a forward works on, captured hidden states included.
         extra_cells: Cells beyond the context.
+        n_slots: Sequences with a cache each.
     """
 
     device: str
@@ -41,10 +42,16 @@ class NetworkMemory:
     states: int
     buffers: int
     extra_cells: int = 0
+    n_slots: int = 1
+
+    @property
+    def cell_bytes(self) -> int:
+        """Keys and values of all sequences, and angles, of one token more of context."""
+        return self.n_slots * self.per_cell + self.angles
 
     def cache(self, n_ctx: int) -> int:
         """Keys, values, angles and states when the context is full."""
-        return (self.per_cell + self.angles) * (n_ctx + self.extra_cells) + self.states
+        return self.cell_bytes * (n_ctx + self.extra_cells) + self.n_slots * self.states
 
     def needed(self, device: str, n_ctx: int, *, with_experts: bool = True) -> int:
         """Bytes on one device."""
@@ -57,6 +64,7 @@ class Sizes:
     """How large a network's batches and drafts are.
 
     Attributes:
+        n_slots: Sequences.
         n_tokens: Most rows of a forward.
         n_outputs: Most rows with logits.
         n_logits: Elements of such a row.
@@ -64,6 +72,7 @@ class Sizes:
         max_rewind: Tokens that recurrent layers can take back.
     """
 
+    n_slots: int
     n_tokens: int
     n_outputs: int
     n_logits: int
@@ -85,6 +94,7 @@ def target_memory(
     """
     config = model_class(file).configure(file)
     sizes = Sizes(
+        options.n_slots,
         options.max_tokens,
         options.max_outputs,
         config.n_vocab,
@@ -141,7 +151,7 @@ def draft_memory(
             tensors = [tensor for name, tensor in file.tensors.items() if not name.startswith(tuple(of_trunk))]
     mapping = file.tensors.get("d2t")
     n_logits = config.n_vocab if mapping is None else mapping.n_elements
-    sizes = Sizes(options.max_tokens, n_draft, n_logits)
+    sizes = Sizes(options.n_slots, options.max_tokens, options.n_slots * n_draft, n_logits)
     found = _network_memory(load, file, config, layers, tensors, sizes, kernels, device)
     return replace(found, extra_cells=extra_cells)
 
@@ -190,6 +200,7 @@ def _network_memory(
         4 * sum(rope.n_rot for rope in {layer.rope for layer in layers}),
         sum(_state_bytes(layer.delta, sizes.max_rewind) for layer in layers if layer.delta is not None),
         _buffer_bytes(config, layers, sizes),
+        n_slots=sizes.n_slots,
     )
 
 

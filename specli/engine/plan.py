@@ -105,7 +105,7 @@ def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], av
         return Fitted(trained)
     device = networks[0].device
     fixed = sum(network.needed(device, 0) for network in networks)
-    per_cell = sum(network.per_cell + network.angles for network in networks if network.device == device)
+    per_cell = sum(network.cell_bytes for network in networks if network.device == device)
     room = max(0, available - fixed - RESERVE_BYTES)
     fitting = room // max(1, per_cell) // CONTEXT_STEP * CONTEXT_STEP
     if fitting >= trained:

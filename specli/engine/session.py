@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from specli.engine.config import RequestConfig
-from specli.engine.loop import Generation, TokenEvent
+from specli.engine.loop import Generation
+from specli.engine.sequence import TokenEvent
 from specli.errors import FormatError
 from specli.files import read_text, write_file
 from specli.tokenizer import ChatTemplate, Tokenizer

@@ -156,12 +156,12 @@ class KVCache:
         self._oldest[slot] = min(self._oldest[slot], length)
 
     def written(self, positions: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
-        """Notes that a forward wrote the cells `(slots[t], positions[t])`."""
+        """Notes that a forward wrote the cells `(slots[t], positions[t])`; positions ascend within a slot."""
         if self.n_slots == 1:
             self.extended(0, max(positions.tolist()) + 1)
             return
-        for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
-            self.extended(slot, position + 1)
+        for slot, last in dict(zip(slots.tolist(), positions.tolist(), strict=True)).items():
+            self.extended(slot, last + 1)
 
     def extended(self, slot: int, end: int) -> None:
         """Notes that the slot's cells below `end` are written."""

@@ -12,34 +12,31 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from specli.engine.loop import SLOT, Engine
+from specli.engine.loop import Engine, Part
 
 REPEATS = 5
 _HALVINGS = 40
 
 
 def verification_costs(engine: Engine, rows: Iterable[int], *, repeats: int = REPEATS) -> dict[int, float]:
-    """Nanoseconds of a target forward of n rows behind the engine's history: rows → median of `repeats`.
+    """Nanoseconds of a target forward of n rows behind the engine's latest history: rows → median of `repeats`.
 
     The history must not be empty. Sizes the target has no room for are left out. Sizes take turns, so that a busy
     moment of the machine does not hit one of them only.
     """
-    assert engine.history
-    target, start = engine.target, len(engine.history)
+    target, slot = engine.target, engine.latest
+    start = len(slot.history)
+    assert start
     options = target.options
     most = min(options.max_outputs, options.max_tokens, engine.n_ctx - start, target.cache.max_rewind)
     sizes = sorted({1, *(n for n in rows if n <= most)})
     times: dict[int, list[int]] = {n: [] for n in sizes}
     for repeat in range(repeats + 1):
         for n in sizes:
-            tokens = np.full(n, engine.history[-1], dtype=np.int32)
-            positions = np.arange(start, start + n, dtype=np.int32)
             begun = time.perf_counter_ns()
-            target.forward(tokens, positions, np.full_like(tokens, SLOT), np.arange(n, dtype=np.int32))
+            engine.evaluate([Part(slot, [slot.history[-1]] * n, n)])
             elapsed = time.perf_counter_ns() - begun
-            target.cache.truncate(SLOT, start)
+            engine.truncate(slot, start)
             if repeat:  # the first turn warms up
                 times[n].append(elapsed)
     return {n: float(median(found)) for n, found in times.items()}

@@ -20,12 +20,13 @@ from specli.drafters.stats import DrafterStats, add, ratio
 from specli.engine.config import RunConfig
 from specli.engine.drafting import is_table
 from specli.engine.load import Run
-from specli.engine.loop import SLOT, Engine
+from specli.engine.loop import Engine, Part
 from specli.errors import FormatError, IncompatibleError
 from specli.files import read_text
 
 SCHEMA = "specli.replay/1"
 RECORD_SUFFIXES = (".json", ".jsonl")  # of files that hold records; any other is plain text
+SLOT = 0  # of the one sequence that is replayed
 BATCH = 64  # tokens of a prompt shown at once; every target has room for as many
 Feed = Callable[[Sequence[int], int], None]
 """Shows the drafters the tokens that begin at a position; whatever was there is overwritten."""
@@ -99,9 +100,9 @@ def with_target(engine: Engine) -> Feed:
     """Feeds the engine's drafters what its target makes of the tokens."""
 
     def feed(tokens: Sequence[int], position: int) -> None:
-        engine.truncate(position)
-        _, batch = engine.evaluate(tokens, 0)
-        engine.extend(tokens, batch)
+        slot = engine.slots[SLOT]
+        engine.truncate(slot, position)
+        engine.extend(engine.evaluate([Part(slot, list(tokens), 0)]), [len(tokens)])
 
     return feed
 

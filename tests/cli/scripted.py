@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specli.engine.config import RequestConfig, RunConfig
-from specli.engine.loop import TokenEvent
+from specli.engine.sequence import TokenEvent
 from specli.engine.session import Session
 from specli.errors import IncompatibleError
 from specli.sampling.config import SamplingSettings

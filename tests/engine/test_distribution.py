@@ -105,7 +105,7 @@ class Observed:
         """The rule, noting what it is given and what it says."""
 
         def watched(draft: Draft, logits: np.ndarray, sampler: Sampler) -> Verdict:
-            start = len(engine.engine.history) + 1  # the newest token joins it after the verdict
+            start = len(engine.engine.latest.history) + 1  # the newest token joins it after the verdict
             verdict = rule(draft, logits, sampler)
             for place, (ids, chances) in enumerate((draft.probabilities or [])[: verdict.n_accepted + 1]):
                 q = np.zeros(N_VOCAB)

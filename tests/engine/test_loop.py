@@ -9,7 +9,8 @@ import pytest
 
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import RequestConfig, SamplingConfig
-from specli.engine.loop import Engine, TokenLogprob
+from specli.engine.loop import Engine
+from specli.engine.sequence import TokenLogprob
 from specli.engine.verify import lossless_rule
 from specli.errors import IncompatibleError, SpecliError
 from tests.support.scripted import LetterTokenizer, ScriptedDrafter, ScriptedTarget, count_up
@@ -75,8 +76,8 @@ def test_cache_and_drafters_hold_exactly_the_sequence_after_rejections() -> None
     target = ScriptedTarget(count_up)
     engine = make([drafter], target=target)
     list(engine.generate([3, 4], request(7)))
-    assert engine.history == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert target.cells == drafter.seen == engine.history
+    assert engine.slots[0].history == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert target.cells == drafter.seen == engine.slots[0].history
     assert drafter.verdicts == [2, 2]
 
 
@@ -88,12 +89,12 @@ def test_a_round_that_fails_leaves_what_was_there_before_it() -> None:
     judge, engine.rule = engine.rule, lambda *_: 1 // 0  # type: ignore[return-value, assignment]
     with pytest.raises(ZeroDivisionError):
         next(events)
-    assert drafter.seen == engine.history == [3, 4]
+    assert drafter.seen == engine.slots[0].history == [3, 4]
     engine.rule = judge
     generation = engine.generate([3, 4, 5, 6], request(7))
     list(generation)
     assert generation.tokens == [7, 8, 9, 10, 11, 12, 13]
-    assert drafter.seen == engine.history
+    assert drafter.seen == engine.slots[0].history
 
 
 def test_end_token_inside_a_draft_ends_the_request_as_plain_decoding_does() -> None:
@@ -129,7 +130,7 @@ def test_no_tokens_asked_for_evaluates_the_prompt_only() -> None:
     engine = make([ScriptedDrafter(right)])
     generation = engine.generate([0, 1, 2], request(0))
     assert list(generation) == []
-    assert engine.history == [0, 1, 2]
+    assert engine.slots[0].history == [0, 1, 2]
     assert generation.stop == "limit"
 
 
@@ -159,7 +160,7 @@ def test_what_lies_behind_a_stop_string_inside_a_draft_is_not_counted() -> None:
     assert (only.draft, only.tokens, only.n_accepted) == ((2, 3, 4, 5), (2, 3, 4), 3)
     assert only.record()["target_token"] is None
     assert drafter.verdicts == [4]  # drafters learn from what stood, as in llama.cpp
-    assert drafter.seen == engine.history == [0, 1, 2, 3, 4, 5]
+    assert drafter.seen == engine.slots[0].history == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("draft", [right, half_right, wrong, nothing])
@@ -211,7 +212,7 @@ def test_an_error_inside_a_draft_comes_behind_the_text_of_plain_decoding(draft: 
         found.extend(event.id for event in generation)
     assert found == generation.tokens == list(range(1, last + 1))
     assert generation.stop == "interrupt"
-    assert engine.history[: last + 1] == list(range(last + 1))[: len(engine.history)]
+    assert engine.slots[0].history[: last + 1] == list(range(last + 1))[: len(engine.slots[0].history)]
     assert [event.id for event in engine.generate([30, 31], request(3))] == [32, 33, 34]
 
 
@@ -250,7 +251,7 @@ def test_consumer_that_leaves_early_leaves_a_consistent_engine() -> None:
             break
     generation.close()
     assert generation.stop == "interrupt"
-    assert engine.history[:4] == [0, 1, 2, 3]
+    assert engine.slots[0].history[:4] == [0, 1, 2, 3]
     assert [event.id for event in engine.generate([0, 1], request(3))] == [2, 3, 4]
 
 

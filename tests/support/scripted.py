@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
@@ -15,33 +16,45 @@ class ScriptedTarget:
     """Greedily continues with `rule(tokens so far)`; checks that the loop feeds positions without a gap."""
 
     def __init__(
-        self, rule: Callable[[list[int]], int], *, n_vocab: int = 50, max_tokens: int = 8, max_outputs: int = 8
+        self,
+        rule: Callable[[list[int]], int],
+        *,
+        n_vocab: int = 50,
+        max_tokens: int = 8,
+        max_outputs: int = 8,
+        n_slots: int = 1,
     ) -> None:
         self.rule = rule
         self.config = SimpleNamespace(n_vocab=n_vocab)
-        self.options = SimpleNamespace(max_tokens=max_tokens, max_outputs=max_outputs)
+        self.options = SimpleNamespace(max_tokens=max_tokens, max_outputs=max_outputs, n_slots=n_slots)
         self.cache = self
-        self.cells: list[int] = []
+        self.slots: list[list[int]] = [[] for _ in range(n_slots)]
         self.n_rows = 0
+        self.batches: list[dict[int, int]] = []  # per forward: slot → rows
+
+    @property
+    def cells(self) -> list[int]:
+        """Tokens of the first slot."""
+        return self.slots[0]
 
     def can_truncate(self, slot: int, length: int) -> bool:
         return True
 
     def truncate(self, slot: int, length: int) -> None:
-        assert length <= len(self.cells)
-        del self.cells[length:]
+        assert length <= len(self.slots[slot])
+        del self.slots[slot][length:]
 
     def forward(self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints) -> ForwardOutput:
         assert 1 <= len(tokens) <= self.options.max_tokens
         assert len(outputs) <= self.options.max_outputs
-        start = int(positions[0])
-        assert positions.tolist() == list(range(start, start + len(tokens)))
-        assert start <= len(self.cells)
-        self.cells[start:] = tokens.tolist()
         self.n_rows += len(tokens)
+        self.batches.append(dict(Counter(slots.tolist())))
+        for token, position, slot in zip(tokens.tolist(), positions.tolist(), slots.tolist(), strict=True):
+            assert position <= len(self.slots[slot]), "a position was left out"
+            self.slots[slot][position:] = [token]
         logits = np.zeros((len(outputs), self.config.n_vocab), np.float32)
         for n, row in enumerate(outputs.tolist()):
-            logits[n, self.rule(self.cells[: start + row + 1])] = 5.0
+            logits[n, self.rule(self.slots[slots[row]][: positions[row] + 1])] = 5.0
         return ForwardOutput(logits)
 
 
@@ -61,34 +74,44 @@ class ScriptedDrafter:
         self.max_draft = max_draft
         self.reads_features = reads_features
         self.prompts: list[list[int]] = []
-        self.seen: list[int] = []
+        self.seen_in: dict[int, list[int]] = defaultdict(list)  # slot → tokens
         self.verdicts: list[int] = []
         self.rewinds: list[int] = []
+        self.n_calls = 0  # of `draft`
         self.is_closed = False
 
+    @property
+    def seen(self) -> list[int]:
+        """Tokens shown of the first slot."""
+        return self.seen_in[0]
+
     def begin(self, slot: int, prompt: Sequence[int]) -> None:
-        assert self.seen[: len(prompt)] == list(prompt)
+        assert self.seen_in[slot][: len(prompt)] == list(prompt)
         self.prompts.append(list(prompt))
 
     def process(self, parts: Sequence[TargetBatch]) -> None:
-        [batch] = parts
-        start = int(batch.positions[0])
-        assert start == len(self.seen), "a batch left a gap, or showed tokens again"
-        assert len(batch.tokens) == len(batch.positions)
-        self.seen += batch.tokens.tolist()
+        assert len({part.slot for part in parts}) == len(parts)
+        for part in parts:
+            seen = self.seen_in[part.slot]
+            assert int(part.positions[0]) == len(seen), "a batch left a gap, or showed tokens again"
+            assert len(part.tokens) == len(part.positions)
+            seen += part.tokens.tolist()
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        [request] = requests
-        assert self.seen == list(request.history)
-        tokens = [*request.history, request.last_token]
-        return [Draft(self.rule(tokens, min(self.max_draft, request.max_tokens)))]
+        self.n_calls += 1
+        drafts = []
+        for request in requests:
+            assert self.seen_in[request.slot] == list(request.history)
+            tokens = [*request.history, request.last_token]
+            drafts.append(Draft(self.rule(tokens, min(self.max_draft, request.max_tokens))))
+        return drafts
 
     def accept(self, slot: int, n_accepted: int) -> None:
         self.verdicts.append(n_accepted)
 
     def rewind(self, slot: int, length: int) -> None:
         self.rewinds.append(length)
-        del self.seen[length:]
+        del self.seen_in[slot][length:]
 
     def close(self) -> None:
         self.is_closed = True

@@ -22,7 +22,7 @@ from specli.errors import SpecliError
 from specli.files import check_writable
 
 if TYPE_CHECKING:
-    from specli.engine.loop import TokenEvent
+    from specli.engine.sequence import TokenEvent
 
 MAX_ECHO = 500
 """Characters of a `-p` prompt that are echoed, as upstream."""

@@ -22,7 +22,7 @@ from specli.errors import FormatError, SpecliError, UsageError
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
     from specli.engine.load import Run
-    from specli.engine.loop import TokenEvent
+    from specli.engine.sequence import TokenEvent
 
     OpenRun = Callable[[RunConfig, Callable[[str], None]], AbstractContextManager[Run]]
 

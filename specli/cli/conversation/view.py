@@ -9,7 +9,7 @@ from specli.cli.conversation.thoughts import ThoughtSplitter
 from specli.cli.options.config import ChatConfig
 
 if TYPE_CHECKING:
-    from specli.engine.loop import TokenEvent
+    from specli.engine.sequence import TokenEvent
 
 DIM = "2"
 DRAFTER_COLORS = ("32", "36", "35", "34", "33", "92", "96", "95", "94", "93")
