@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from specli.errors import FormatError, ResourceError
+from specli.errors import FormatError, ResourceError, UsageError
 
 _STREAMS = ("/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _PART = re.compile(r"\..+\.([0-9]{1,20})\.part", re.DOTALL)
 _PART_STEM = 60  # characters of a name, at most 240 of the 255 bytes that file systems allow
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -47,6 +48,29 @@ def read_text(path: Path, what: str = "cannot be read", *, encoding: str = "utf-
         raise FormatError(f"{path}: {what}: {'UTF-16 text, expected UTF-8' if is_utf16 else error}") from None
 
 
+def user_path(text: str | Path) -> Path:
+    """The path that a user named: `~` and `~user` are expanded, and it can be looked at, whether it exists or not.
+
+    Raises:
+        UsageError: It is no path, there is no such user, or the path cannot be looked at: a folder is closed, a name
+            too long.
+    """
+    if not str(text) or "\0" in str(text):
+        raise UsageError(f"{str(text)!r} is not a file name")
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{text}: no such user, or a user without home folder") from None
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno not in _ABSENT:
+            raise UsageError(f"{path}: cannot be looked at: {error.strerror}") from None
+    except ValueError as error:  # characters that file names cannot have
+        raise UsageError(f"{text!r} is not a file name: {error}") from None
+    return path
+
+
 def is_there(path: Path) -> bool:
     """Whether a regular file has that name; links are followed.
 
@@ -54,7 +78,14 @@ def is_there(path: Path) -> bool:
         FormatError: Something else has it, such as a directory, a pipe (opening which could wait forever) or a link to
             a file that is gone, or the path cannot be looked at.
     """
-    return os.path.lexists(path) and file_size(path) >= 0
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return False
+    except ValueError:
+        pass
+    return file_size(path) >= 0
 
 
 def file_size(path: Path) -> int:

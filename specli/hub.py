@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specli.errors import FormatError, ResourceError, UsageError
+from specli.files import user_path
 
 ENDPOINT = "https://huggingface.co"
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -43,8 +44,8 @@ def cache_root(environ: Mapping[str, str]) -> Path:
         ("XDG_CACHE_HOME", "huggingface/hub"),
     ):  # fmt: skip
         if environ.get(name):
-            return Path(environ[name]).expanduser() / below
-    return Path(environ.get("HOME") or "~").expanduser() / ".cache" / "huggingface" / "hub"
+            return user_path(environ[name]) / below
+    return user_path(environ.get("HOME") or "~") / ".cache" / "huggingface" / "hub"
 
 
 def endpoint(environ: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from specli.cli.options.config import SourceConfig
 from specli.errors import FormatError, UsageError
+from specli.files import user_path
 
 DEMO = "demo"
 """Names beginning so mean shipped models, unless there is a file of that name."""
@@ -58,13 +59,13 @@ def resolve_draft(source: SourceConfig, types: tuple[str, ...]) -> Path | None:
 
 def is_shipped(name: str) -> bool:
     """Whether a name means a shipped model: `demo`, or `demo-…`, and no such file exists."""
-    return (name == DEMO or name.startswith(f"{DEMO}-")) and not Path(name).exists()
+    return (name == DEMO or name.startswith(f"{DEMO}-")) and not user_path(name).exists()
 
 
 def shipped_or_existing(name: str, spec_type: str | None) -> Path:
     """The path of a shipped model, or of a file that exists."""
     if not is_shipped(name):
-        return existing(Path(name))
+        return existing(user_path(name))
     from specli.demo import resolve
 
     return existing(resolve(name, spec_type))
@@ -72,7 +73,6 @@ def shipped_or_existing(name: str, spec_type: str | None) -> Path:
 
 def existing(path: Path) -> Path:
     """The path, if a file is there."""
-    path = path.expanduser()
     if not path.exists():
         raise FormatError(f"{path}: no such file")
     if path.is_dir():

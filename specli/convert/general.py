@@ -16,7 +16,7 @@ from specli.convert.plan import PlannedTensor
 from specli.convert.special import optional_object
 from specli.convert.values import load_object
 from specli.errors import FormatError, UsageError
-from specli.files import is_there, read_text
+from specli.files import is_there, read_text, user_path
 
 # generation_config.json name, key under general.sampling., kind (gguf-py/gguf/metadata.py, `Metadata.load`)
 _SAMPLING: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -73,7 +73,7 @@ class General:
         if request.model_name is not None:
             self._found.name = request.model_name
         _check_kinds(self._found, directory if request.metadata is None else request.metadata)
-        if request.remote or not Path(request.source).is_dir():  # a snapshot's directory is named by its revision
+        if request.remote or not user_path(request.source).is_dir():  # a snapshot's directory is named by its revision
             self._found.name = str(request.source)
         if self._found.name is None:
             self._found.name = directory.resolve().name

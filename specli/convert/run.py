@@ -27,7 +27,7 @@ from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, pla
 from specli.convert.target import Target, target_from_directory, target_from_gguf
 from specli.convert.values import Values
 from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError
-from specli.files import check_writable, is_special, stale_parts
+from specli.files import check_writable, is_special, stale_parts, user_path
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import quantise
 from specli.gguf.write import GGUFWriter
@@ -53,7 +53,7 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
         SpecliError: With everything that is wrong; nothing has been left on disk then.
     """
     started = time.monotonic()
-    source = Path(request.source)
+    source = user_path(request.source)
     if request.check is not None and source.is_file():
         return check_only(source, request.check, started)
     directory = find_directory(str(request.source), request, weights=True)
@@ -95,7 +95,7 @@ def find_directory(source: str, request: ConvertConfig, *, weights: bool) -> Pat
     Raises:
         UsageError: `source` is neither a directory nor of the form `user/model`.
     """
-    path = Path(source)
+    path = user_path(source)
     if path.is_dir() and not request.remote:
         return path
     if path.is_file() and not request.remote:
@@ -139,7 +139,7 @@ def open_target(request: ConvertConfig, directory: Path) -> Target | None:
     """
     if request.target is None:
         return None
-    path = Path(request.target)
+    path = user_path(request.target)
     if path.is_file():
         return target_from_gguf(path)
     path = find_directory(str(request.target), replace(request, remote=False), weights=False)
@@ -208,8 +208,8 @@ def collect_keys(blueprint: Blueprint, general: General) -> KeyValues:
 
 def output_path(request: ConvertConfig, directory: Path, general: General, outtype: Outtype) -> Path:
     """Where the file goes: the given name with its template filled in, or the default name."""
-    given = request.outfile
-    from_hub = request.remote or not Path(request.source).is_dir()
+    given = None if request.outfile is None else user_path(request.outfile)
+    from_hub = request.remote or not user_path(request.source).is_dir()
     if given is None and from_hub:  # the cache is no place for new files
         given = Path(str(request.source).replace("/", "-") + "-{ftype}.gguf")
     if given is None or given.is_dir():
@@ -241,7 +241,8 @@ def check_output(path: Path, request: ConvertConfig, directory: Path) -> None:
     if not path.exists():
         return
     read = [item for item in directory.iterdir() if item.suffix != ".gguf"]
-    read += [Path(request.target)] if request.target is not None and Path(request.target).is_file() else []
+    target = None if request.target is None else user_path(request.target)
+    read += [target] if target is not None and target.is_file() else []
     if any(item.exists() and path.samefile(item) for item in read):
         raise UsageError(f"{path}: is read by the conversion, expected another file")
 

@@ -112,6 +112,12 @@ def test_glob_reads_at_most_100_files(talk: Talk, workdir: Path) -> None:
     assert "error: no file matches 'none*'" in talk.err
 
 
+def test_path_that_cannot_be_looked_at_does_not_end_the_session(talk: Talk) -> None:
+    bad = ("x" * 300, "~nosuchuser/x", "/" + "x" * 300 + "/y")
+    lines = [f"{command} {path}" for command in ("/read", "/glob", "/save", "/load") for path in (*bad, "**x", "~")]
+    assert talk("\n".join([*lines, "one\n"])) == "one \n"
+
+
 def test_save_and_load(talk: Talk, workdir: Path) -> None:
     talk("one\n/save c.json\n", "-sys", "be brief")
     saved = json.loads(Path("c.json").read_text())

@@ -31,7 +31,7 @@ from specli.cli.studies.study import (
     study_settings,
 )
 from specli.errors import FormatError, UsageError
-from specli.files import read_text
+from specli.files import read_text, user_path
 
 if TYPE_CHECKING:
     from specli.study.comparison import Comparison
@@ -119,7 +119,7 @@ def _compare(console: Console, settings: Settings, config: CommandConfig, interr
 
 def show_saved(console: Console, config: CommandConfig, names: tuple[str, ...]) -> None:
     """Shows one saved comparison whole, or several side by side."""
-    report(console, config, [read_comparison(Path(name)) for name in names])
+    report(console, config, [read_comparison(user_path(name)) for name in names])
 
 
 def read_comparison(path: Path) -> Comparison:

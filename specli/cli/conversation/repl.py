@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -18,6 +19,7 @@ from specli.cli.options.settings import Settings, idle_options
 from specli.cli.prepare import request_config, run_config
 from specli.cli.show import show_start
 from specli.errors import FormatError, SpecliError, UsageError
+from specli.files import user_path
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
@@ -235,14 +237,15 @@ def clear(conversation: Conversation, argument: str) -> Answer:
 
 def read(conversation: Conversation, argument: str) -> Answer:
     """Puts a file before the next message."""
-    _read_file(conversation, Path(argument).expanduser())
+    _read_file(conversation, user_path(argument))
     return Answer()
 
 
 def read_glob(conversation: Conversation, argument: str) -> Answer:
     """Puts all matching files before the next message, at most 100."""
-    head = Path(argument).anchor
-    paths = Path(head or ".").glob(argument.removeprefix(head))
+    pattern = os.path.expanduser(argument)  # noqa: PTH111 - a pattern is no path
+    head = Path(pattern).anchor
+    paths = Path(head or ".").glob(pattern.removeprefix(head))
     files = sorted(path for path in paths if path.is_file())
     if len(files) > MAX_GLOB:
         conversation.console.info(f"Maximum number of globbed files allowed ({MAX_GLOB}) reached.")
@@ -302,14 +305,14 @@ def set_option(conversation: Conversation, argument: str) -> Answer:
 
 def save(conversation: Conversation, argument: str) -> Answer:
     """Writes the conversation to a file."""
-    conversation.session.save(Path(argument).expanduser())
+    conversation.session.save(user_path(argument))
     conversation.console.info(f"Saved to '{argument}'")
     return Answer()
 
 
 def load(conversation: Conversation, argument: str) -> Answer:
     """Goes on with a saved conversation."""
-    conversation.session.load(Path(argument).expanduser())
+    conversation.session.load(user_path(argument))
     conversation.console.info(f"Loaded '{argument}': {len(conversation.session.messages)} messages")
     return Answer()
 

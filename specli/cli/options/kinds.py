@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specli.errors import did_you_mean
+from specli.errors import UsageError, did_you_mean
+from specli.files import user_path
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 
 TRUTHY = ("on", "enabled", "true", "1")
@@ -167,9 +168,10 @@ def path(metavar: str = "FNAME", suffix: str = "") -> Kind:
     """A file name, not opened here."""
 
     def parse(text: str) -> Path:
-        if not text or "\0" in text:
-            raise ValueError(f"{text!r} is not a file name")
-        return Path(text).expanduser()
+        try:
+            return user_path(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
 
     return Kind(metavar, parse, files=suffix)
 
@@ -179,8 +181,8 @@ def file_text(*, strip_newline: bool = False, error: str = "error: failed to ope
 
     def parse(name: str) -> str:
         try:
-            raw = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
-        except (OSError, ValueError):
+            raw = sys.stdin.buffer.read() if name == "-" else user_path(name).read_bytes()
+        except (OSError, UsageError):
             raise ValueError(error.format(name)) from None
         try:
             content = raw.decode()
