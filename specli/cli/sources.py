@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specli.cli.options.config import SourceConfig
+from specli.drafters import networks_of
 from specli.errors import FormatError, UsageError
 from specli.files import user_path
 
@@ -47,7 +48,7 @@ def resolve_draft(source: SourceConfig, types: tuple[str, ...]) -> Path | None:
 
             return fetch_side_file(source, types)
         return None
-    networks = [name for name in types if name.startswith("draft-")]
+    networks = networks_of(types)
     if types and not networks and is_shipped(source.draft_model):
         return None
     if is_shipped(source.draft_model) and len(networks) != 1:

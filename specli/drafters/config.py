@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-
-@dataclass(frozen=True)
-class NgramMapConfig:
-    """Sizes of ngram-simple, ngram-map-k and ngram-map-k4v (each has its own record)."""
-
-    size_n: int = 12
-    size_m: int = 48
-    min_hits: int = 1
-
-
-@dataclass(frozen=True)
-class NgramModConfig:
-    """Sizes of ngram-mod."""
-
-    n_match: int = 24
-    n_min: int = 48
-    n_max: int = 64
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,14 +38,17 @@ class SynthConfig:
 
 @dataclass(frozen=True)
 class SpeculationConfig:
-    """Which drafters run and how. `types` empty: inferred from the draft file, or no drafting."""
+    """Which drafters run and how.
+
+    Attributes:
+        types: Drafter types; empty = the type of the draft file, or no drafting.
+        draft: Settings of all types that have a network.
+        tables: Settings of the other types, type → name → value. A row of `specli.drafters.DRAFTERS` lists the names;
+            what is not given here has the row's default.
+        synth: Synthetic acceptance.
+    """
 
     types: tuple[str, ...] = ()
     draft: DraftConfig = field(default_factory=DraftConfig)
-    ngram_simple: NgramMapConfig = field(default_factory=NgramMapConfig)
-    ngram_map_k: NgramMapConfig = field(default_factory=NgramMapConfig)
-    ngram_map_k4v: NgramMapConfig = field(default_factory=NgramMapConfig)
-    ngram_mod: NgramModConfig = field(default_factory=NgramModConfig)
-    lookup_cache_static: Path | None = None
-    lookup_cache_dynamic: Path | None = None
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     synth: SynthConfig = field(default_factory=SynthConfig)

@@ -7,27 +7,24 @@ reads only positions before its anchor and its own block.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from specli.drafters import DrafterInputs, detect_type
+from specli.drafters import FilePair, NetworkParts, detect_type
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
-from specli.drafters.pairing import check_kind, check_number, check_taps, draft_file_of, target_config
+from specli.drafters.pairing import check_kind, check_number, check_taps, target_config
 from specli.drafters.stepping import Candidates, CandidateSampler, likeliest, long_enough
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
-from specli.models.dflash_config import DFlashConfig
+from specli.models.dflash_config import DFlashConfig, draft_limit
 from specli.models.dflash_weights import DFlashWeights
 from specli.models.slots import Proposal
 
-log = logging.getLogger(__name__)
 
-
-def check_block(inputs: DrafterInputs, name: str) -> DFlashConfig:
+def check_block(pair: FilePair, name: str) -> DFlashConfig:
     """Refuses a file that is no drafter of type `name`, is broken, or was made for another target.
 
     Returns:
@@ -37,46 +34,39 @@ def check_block(inputs: DrafterInputs, name: str) -> DFlashConfig:
         FormatError: The file is broken.
         IncompatibleError: It does not fit.
     """
-    file, target = draft_file_of(inputs), target_config(inputs)
+    file, target = pair.file, target_config(pair)
     check_kind(file, name, "dflash")
     detected = detect_type(file)
     if detected != name:
         raise IncompatibleError(f"{file.path}: a drafter of type {detected} does not fit {name}")
     config = DFlashConfig.from_gguf(file)
-    check_number(file, "hidden width", config.network.n_embd, inputs, target.n_embd)
-    check_number(file, "vocabulary size", config.network.n_vocab, inputs, target.n_vocab)
-    check_taps(file, config.taps, inputs, target.n_layers)
+    check_number(pair, "hidden width", config.network.n_embd, target.n_embd)
+    check_number(pair, "vocabulary size", config.network.n_vocab, target.n_vocab)
+    check_taps(pair, config.taps, target.n_layers)
     DFlashWeights(file, config)
     return config
 
 
-def build_network(inputs: DrafterInputs) -> tuple[DFlashNetwork | None, DraftConfig]:
+def build_network(parts: NetworkParts) -> tuple[DFlashNetwork | None, DraftConfig]:
     """The network of a checked pair, None if nothing is to be drafted, and the settings within its limits."""
-    assert inputs.target is not None
-    assert inputs.executor is not None
-    assert inputs.options is not None
-    file = draft_file_of(inputs)
-    config = clamp(inputs.config.draft, DFlashConfig.from_gguf(file))
-    if config.n_max < 1:
-        return None, config
+    file, draft = parts.pair.file, parts.draft
+    draft = replace(draft, n_min=min(draft.n_min, draft_limit(file)))
+    if draft.n_max < 1:
+        return None, draft
     network = DFlashNetwork(
-        file, inputs.executor, inputs.options, inputs.target, n_draft=config.n_max, steps=config.is_stepwise
+        file, parts.executor, parts.options, parts.target, n_draft=draft.n_max, steps=draft.is_stepwise
     )
-    return network, config
+    return network, draft
 
 
-def clamp(config: DraftConfig, network: DFlashConfig) -> DraftConfig:
-    """Settings within what the network was trained for; says so where they change, as llama.cpp does."""
-    most = network.max_draft
-    if max(config.n_max, config.n_min) > most:
-        log.warning(
-            "requested draft size (n_max=%d, n_min=%d) exceeds the trained block size %d -- clamping to %d",
-            config.n_max,
-            config.n_min,
-            network.block_size,
-            most,
-        )
-    return replace(config, n_max=min(config.n_max, most), n_min=min(config.n_min, most))
+def check_dflash(pair: FilePair) -> None:
+    """As `check_block`."""
+    check_block(pair, DFlash.name)
+
+
+def build_dflash(parts: NetworkParts) -> DFlash:
+    """The drafter of a checked pair."""
+    return DFlash(*build_network(parts))
 
 
 class DFlash:
@@ -84,7 +74,7 @@ class DFlash:
 
     Args:
         network: The draft network, made for `config.n_max` tokens; None if that is 0. Closed with the drafter.
-        config: Draft length and thresholds, clamped to the network.
+        config: Draft length and thresholds within the limits of the network.
 
     Attributes:
         network: As given.

@@ -11,26 +11,30 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from specli.drafters import DrafterInputs
-from specli.drafters.dflash import DFlash, check_block
-from specli.drafters.pairing import draft_file_of
+from specli.drafters import FilePair, NetworkParts
+from specli.drafters.dflash import DFlash, build_network, check_block
 from specli.drafters.stepping import Candidates
 from specli.errors import IncompatibleError
 from specli.models.slots import Proposal
 
 
-def check_dspark(inputs: DrafterInputs) -> None:
+def check_dspark(pair: FilePair) -> None:
     """As `check_block`; a confidence threshold needs a head that predicts confidence.
 
     Raises:
         FormatError: The file is broken.
         IncompatibleError: It does not fit.
     """
-    config = check_block(inputs, DSpark.name)
-    if inputs.config.draft.p_min > 0 and not config.has_confidence:
+    config = check_block(pair, DSpark.name)
+    if pair.config.draft.p_min > 0 and not config.has_confidence:
         raise IncompatibleError(
-            f"{draft_file_of(inputs).path}: DSpark draft has no confidence head: please set --spec-draft-p-min 0"
+            f"{pair.file.path}: DSpark draft has no confidence head: please set --spec-draft-p-min 0"
         )
+
+
+def build_dspark(parts: NetworkParts) -> DSpark:
+    """The drafter of a checked pair."""
+    return DSpark(*build_network(parts))
 
 
 class DSpark(DFlash):

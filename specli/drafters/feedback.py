@@ -9,7 +9,6 @@ one are kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
@@ -22,7 +21,7 @@ class FeedbackDrafter:
 
     Args:
         name: The spec type.
-        network: Closed with the drafter. Its `n_draft` bounds drafts; it needs step programs if `config.is_stepwise`.
+        network: Made for `config.n_max` tokens, with step programs if `config.is_stepwise`. Closed with the drafter.
         config: Draft length and thresholds.
     """
 
@@ -30,9 +29,9 @@ class FeedbackDrafter:
 
     def __init__(self, name: str, network: FeedbackNetwork, config: DraftConfig) -> None:
         self.name = name
-        self.max_draft = network.n_draft
+        self.max_draft = config.n_max
         self._network = network
-        self._config = replace(config, n_max=min(config.n_max, network.n_draft))
+        self._config = config
         self._sampler = CandidateSampler(probabilistic=config.probabilistic)
         self._newest = -1  # position of the carried state
 

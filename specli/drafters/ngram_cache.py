@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specli.drafters import TableParts
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.lookup import (
     CANNOT_WRITE,
@@ -27,11 +28,10 @@ from specli.drafters.lookup import (
     read_lookup,
     write_lookup,
 )
-from specli.drafters.ngram import NgramTable
+from specli.drafters.ngram import NgramDrafter, NgramTable
 from specli.errors import ResourceError
 from specli.files import check_writable
 
-N_DRAFT = 8
 STATIC_ORDER = 2
 STATIC_WEIGHT = 100  # a follower that the static table knows counts this much, times its count there
 
@@ -100,17 +100,18 @@ class LookupFiles:
 
 
 class NgramCache(NgramTable):
-    """Proposes up to 8 tokens, one after the other, as long as a table is sure enough.
+    """Proposes up to `n_draft` tokens, one after the other, as long as a table is sure enough.
 
     Args:
+        n_draft: Most tokens of a draft.
         files: The tables that are not of the sequence itself.
     """
 
     name = "ngram-cache"
-    max_draft = N_DRAFT
 
-    def __init__(self, files: LookupFiles) -> None:
+    def __init__(self, n_draft: int, files: LookupFiles) -> None:
         super().__init__()
+        self.max_draft = n_draft
         self._files = files
         self._context = LookupTable()
 
@@ -132,7 +133,7 @@ class NgramCache(NgramTable):
             return Draft()
         recent = [*history[-MAX_ORDER:], request.last_token]
         start = len(recent)
-        while len(recent) < start + N_DRAFT:
+        while len(recent) < start + self.max_draft:
             token = self._next(recent)
             if token is None:
                 break
@@ -158,6 +159,12 @@ class NgramCache(NgramTable):
         if static is not None and STATIC.is_met(static, static.best):
             return static.best
         return None
+
+
+def build_ngram_cache(parts: TableParts) -> NgramDrafter:
+    """The drafter with its lookup files."""
+    files = LookupFiles(n_vocab=parts.n_vocab, **parts.values)
+    return NgramDrafter(lambda: NgramCache(parts.n_draft, files))
 
 
 def weighted_best(followers: Followers, static: Followers | None) -> int:

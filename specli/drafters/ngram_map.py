@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.config import NgramMapConfig
 from specli.drafters.ngram import NgramTable
 
 HASH_FACTOR = 2654435761
@@ -61,14 +60,14 @@ class _Key:
 
 
 class NgramMapK(NgramTable):
-    """Proposes up to `size_m` tokens that followed the newest `size_n`. `min_hits` has no effect, as in llama.cpp."""
+    """Proposes up to `n_draft` tokens that followed the newest `size_n`."""
 
     name = "ngram-map-k"
 
-    def __init__(self, config: NgramMapConfig) -> None:
+    def __init__(self, n_draft: int, size_n: int) -> None:
         super().__init__()
-        self.max_draft = config.size_m
-        self._n = config.size_n
+        self.max_draft = n_draft
+        self._n = size_n
         self._forget()
 
     def _forget(self) -> None:
@@ -159,9 +158,9 @@ class NgramMapK4V(NgramMapK):
 
     name = "ngram-map-k4v"
 
-    def __init__(self, config: NgramMapConfig) -> None:
-        super().__init__(config)
-        self._min_hits = config.min_hits
+    def __init__(self, n_draft: int, size_n: int, min_hits: int) -> None:
+        super().__init__(n_draft, size_n)
+        self._min_hits = min_hits
 
     def _forget(self) -> None:
         super()._forget()

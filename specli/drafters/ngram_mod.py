@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.config import NgramModConfig
 from specli.drafters.ngram import NgramTable
 
 N_ENTRIES = 4 * 1024 * 1024
@@ -41,15 +40,15 @@ def hash_ngram(tokens: Sequence[int]) -> int:
 
 
 class NgramMod(NgramTable):
-    """Proposes up to `n_max` tokens by walking the pool; nothing if the walk ends before `n_min`."""
+    """Proposes up to `n_draft` tokens by walking the pool; nothing if the walk ends before `n_min`."""
 
     name = "ngram-mod"
 
-    def __init__(self, config: NgramModConfig) -> None:
+    def __init__(self, n_draft: int, n_match: int, n_min: int) -> None:
         super().__init__()
-        self.max_draft = config.n_max
-        self._n = config.n_match
-        self._n_min = config.n_min
+        self.max_draft = n_draft
+        self._n = n_match
+        self._n_min = n_min
         self._leaving = pow(_FACTOR, self._n, N_ENTRIES)  # weight of the token that leaves a rolling hash
         self._forget()
         if self._n < MIN_GOOD_MATCH:

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.config import NgramMapConfig
 from specli.drafters.ngram import NgramTable
 
 
 class NgramSimple(NgramTable):
-    """Looks for the newest `size_n` tokens and proposes up to `size_m` that followed. `min_hits` has no effect."""
+    """Looks for the newest `size_n` tokens and proposes up to `n_draft` that followed."""
 
     name = "ngram-simple"
 
-    def __init__(self, config: NgramMapConfig) -> None:
+    def __init__(self, n_draft: int, size_n: int) -> None:
         super().__init__()
-        self.max_draft = config.size_m
-        self._n = config.size_n
+        self.max_draft = n_draft
+        self._n = size_n
         self._forget()
         if self.max_draft < self._n:
             self.advice = f"never drafts, size-m {self.max_draft} is less than size-n {self._n}"
@@ -46,7 +45,7 @@ class NgramSimple(NgramTable):
         return tokens
 
     def draft(self, request: DraftRequest) -> Draft:
-        """Proposes `size_n` … `size_m` tokens: llama.cpp drops a draft shorter than the n-gram it was found by."""
+        """Proposes `size_n` … `n_draft` tokens: llama.cpp drops a draft shorter than the n-gram it was found by."""
         n = self._n
         tokens = self._index(request.history)
         length = len(tokens)

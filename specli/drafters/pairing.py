@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specli.drafters import DrafterInputs, detect_type
+from specli.drafters import FilePair, detect_type
 from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.models import model_class
 from specli.models.config import ModelConfig
 
 
-def draft_file_of(inputs: DrafterInputs) -> GGUFFile:
-    """The draft file, which is there for rows with `needs_draft_file`."""
-    assert inputs.draft_file is not None
-    return inputs.draft_file
-
-
-def target_config(inputs: DrafterInputs) -> ModelConfig:
+def target_config(pair: FilePair) -> ModelConfig:
     """The target's shape."""
-    return model_class(inputs.target_file).configure(inputs.target_file)
+    return model_class(pair.target_file).configure(pair.target_file)
 
 
 def check_kind(file: GGUFFile, spec_type: str, architecture: str) -> None:
@@ -38,17 +32,17 @@ def check_kind(file: GGUFFile, spec_type: str, architecture: str) -> None:
     )
 
 
-def check_number(file: GGUFFile, what: str, found: int, inputs: DrafterInputs, expected: int) -> None:
+def check_number(pair: FilePair, what: str, found: int, expected: int) -> None:
     """Refuses a number that has to be the target's.
 
     Raises:
         IncompatibleError: The two differ.
     """
     if found != expected:
-        raise IncompatibleError(f"{file.path}: {what} {found} does not match {inputs.target_file.path} ({expected})")
+        raise IncompatibleError(f"{pair.file.path}: {what} {found} does not match {pair.target_file.path} ({expected})")
 
 
-def check_taps(file: GGUFFile, taps: Sequence[int], inputs: DrafterInputs, n_layers: int) -> None:
+def check_taps(pair: FilePair, taps: Sequence[int], n_layers: int) -> None:
     """Refuses hidden states that the target does not have.
 
     Raises:
@@ -56,5 +50,5 @@ def check_taps(file: GGUFFile, taps: Sequence[int], inputs: DrafterInputs, n_lay
     """
     if max(taps) > n_layers:
         raise IncompatibleError(
-            f"{file.path}: hidden state {max(taps)} does not exist in {inputs.target_file.path} (0 to {n_layers})"
+            f"{pair.file.path}: hidden state {max(taps)} does not exist in {pair.target_file.path} (0 to {n_layers})"
         )

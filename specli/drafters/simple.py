@@ -12,14 +12,42 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from specli.drafters import FilePair, NetworkParts
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
 from specli.drafters.stepping import Candidates, CandidateSampler, collect, likeliest
+from specli.drafters.vocabulary import check_vocabularies
+from specli.errors import IncompatibleError
+from specli.models import DRAFT_ARCHITECTURES, load_model, model_class
 from specli.models.base import Ints, Model
 from specli.models.writer import Writer
 
 SLOT = 0
 UNKNOWN_AS = 0  # what the draft model reads for a token that only the target has
+
+
+def check_simple(pair: FilePair) -> None:
+    """Refuses a draft network that reads hidden states, a broken file, and a model with other tokens.
+
+    Raises:
+        FormatError: The file is broken.
+        IncompatibleError: It does not fit.
+    """
+    file = pair.file
+    if file.architecture in DRAFT_ARCHITECTURES:
+        raise IncompatibleError(
+            f"{file.path}: architecture {file.architecture} reads hidden states, draft-simple needs a whole model"
+        )
+    model_class(file).check(file)
+    if pair.draft_vocabulary is None:
+        raise IncompatibleError(f"{file.path}: there is no tokenizer in this file, draft-simple compares it")
+    check_vocabularies(pair.vocabulary, pair.draft_vocabulary, target_path=pair.target_file.path, draft_path=file.path)
+
+
+def build_simple(parts: NetworkParts) -> DraftSimple:
+    """The drafter of a checked pair."""
+    model = load_model(parts.pair.file, parts.executor, parts.options)
+    return DraftSimple(model, parts.draft, n_vocab=parts.pair.vocabulary.n_vocab)
 
 
 class DraftSimple:
@@ -38,7 +66,7 @@ class DraftSimple:
     def __init__(
         self, model: Model, config: DraftConfig, *, n_vocab: int, writer: Callable[..., Writer] = Writer
     ) -> None:
-        self.max_draft = max(1, config.n_max)
+        self.max_draft = config.n_max
         self._model = model
         self._config = config
         n_shared = min(n_vocab, model.config.n_vocab)

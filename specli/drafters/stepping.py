@@ -93,7 +93,7 @@ def likeliest(values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], confi
         config: `n_max`, `n_min`.
         limit: Most tokens that are of use.
     """
-    n = max(1, min(config.n_max, limit))
+    n = min(config.n_max, limit)
     tokens, best = ids[:n, 0].tolist(), values[:n, 0].tolist()
     if not all(map(math.isfinite, best)):
         del tokens[next(i for i, value in enumerate(best) if not math.isfinite(value)) :]

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specli.drafters.config import DraftConfig as DraftConfig
-from specli.drafters.config import NgramMapConfig as NgramMapConfig
-from specli.drafters.config import NgramModConfig as NgramModConfig
 from specli.drafters.config import SpeculationConfig as SpeculationConfig
 from specli.drafters.config import SynthConfig as SynthConfig
 from specli.kernels.threads import ThreadConfig

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
-from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
+from specli.drafters import (
+    DRAFTERS,
+    DrafterSpec,
+    FilePair,
+    NetworkParts,
+    NetworkSpec,
+    TableSpec,
+    detect_type,
+    networks_of,
+)
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
 from specli.engine.config import ModelLoadConfig, RunConfig
@@ -76,13 +85,29 @@ class DrafterPlan:
         config: What asked for them.
         specs: Their rows, in priority order.
         lines: One line per drafter that says why it runs.
-        inputs: For their constructors; target, executor and options are still missing.
+        pair: The target, and the file that networks are read from.
+        tokenizer: The target's.
     """
 
     config: RunConfig
     specs: tuple[DrafterSpec, ...]
     lines: tuple[str, ...]
-    inputs: DrafterInputs
+    pair: FilePair
+    tokenizer: Tokenizer
+
+    @property
+    def networks(self) -> tuple[NetworkSpec, ...]:
+        """Those of the rows that have a network."""
+        return tuple(spec for spec in self.specs if isinstance(spec, NetworkSpec))
+
+    def tables(self) -> list[Drafter]:
+        """New drafters of the rows that have no network."""
+        tables = [spec for spec in self.specs if isinstance(spec, TableSpec)]
+        return [spec.make(self.config.speculation, self.tokenizer.n_vocab) for spec in tables]
+
+    def length(self, spec: DrafterSpec) -> int:
+        """Longest draft of one of the rows."""
+        return spec.draft_length(self.config.speculation, self.pair.file)
 
     @property
     def draft_load(self) -> ModelLoadConfig:
@@ -93,36 +118,32 @@ class DrafterPlan:
     @property
     def needs(self) -> TargetNeeds:
         """What they ask of the target."""
-        file, speculation = self.inputs.draft_file, self.config.speculation
-        taps = (spec.taps(file) for spec in self.specs if spec.needs_draft_file and file is not None)
         return TargetNeeds(
-            max((spec.draft_length(speculation, file) for spec in self.specs), default=0),
-            tuple(tap for of_spec in taps for tap in of_spec),
-            any(spec.reads_nextn for spec in self.specs),
+            max(map(self.length, self.specs), default=0),
+            tuple(tap for spec in self.networks for tap in spec.taps(self.pair.file)),
+            any(spec.reads_nextn for spec in self.networks),
         )
 
     def memory(self, options: ModelOptions, *, kernels: str, device: str) -> list[NetworkMemory]:
         """What the networks take beside a target with these options, which its kernels run on its device."""
-        load, inputs = self.draft_load, self.inputs
-        file = inputs.draft_file or inputs.target_file
+        load, pair = self.draft_load, self.pair
         own_device = device if load.device == "auto" else load.device
         own_kernels = kernels if (load.kernels, own_device) == (self.config.target.kernels, device) else "reference"
         found = []
-        for spec in self.specs:
-            if not is_table(spec):
-                n_draft = spec.draft_length(self.config.speculation, file)
-                found.append(
-                    draft_memory(
-                        spec.name,
-                        load,
-                        inputs.target_file,
-                        file,
-                        replace(options, max_rewind=rewind_for(n_draft)),
-                        n_draft,
-                        kernels=own_kernels,
-                        device=own_device,
-                    )
+        for spec in self.networks:
+            n_draft = self.length(spec)
+            found.append(
+                draft_memory(
+                    spec.name,
+                    load,
+                    pair.target_file,
+                    pair.file,
+                    replace(options, max_rewind=rewind_for(n_draft)),
+                    n_draft,
+                    kernels=own_kernels,
+                    device=own_device,
                 )
+            )
         return found
 
 
@@ -148,7 +169,7 @@ class DrafterSet:
         self.weight_lines: list[str] = []
         with ExitStack() as stack:
             self.chain = DrafterChain([self._build(spec, report, stack) for spec in plan.specs])
-            end_ids = target_tokenizer(plan).eog_ids
+            end_ids = plan.tokenizer.eog_ids
             self.rule: VerifyRule = lossless_rule(end_ids)
             synth = plan.config.speculation.synth
             self.synthetic: SyntheticRates | None = resolve_synthetic(synth, self.chain.max_draft, plan.needs.max_draft)
@@ -167,7 +188,7 @@ class DrafterSet:
         Networks are kept: nothing of a request outlives it there.
         """
         drafters = [
-            spec.build(replace(self.plan.inputs, target=self._target)) if is_table(spec) else drafter
+            self._table(spec) if isinstance(spec, TableSpec) else drafter
             for spec, drafter in zip(self.plan.specs, self.chain.drafters, strict=True)
         ]
         self.chain = DrafterChain(drafters)
@@ -176,51 +197,41 @@ class DrafterSet:
         """Releases the networks; tables write their files, unless `keeps_files`."""
         if not keeps_files:
             for spec, drafter in zip(self.plan.specs, self.chain.drafters, strict=True):
-                if is_table(spec):
+                if isinstance(spec, TableSpec):
                     drafter.close()
         self._networks.close()
 
+    def _table(self, spec: TableSpec) -> Drafter:
+        return spec.make(self.plan.config.speculation, self.plan.tokenizer.n_vocab)
+
     def _build(self, spec: DrafterSpec, report: Report, networks: ExitStack) -> Drafter:
-        config, inputs = self.plan.config, self.plan.inputs
-        if is_table(spec):
-            return spec.build(replace(inputs, target=self._target))
-        file = inputs.draft_file or inputs.target_file
-        load = self.plan.draft_load
-        report(f"loading {file.path}")
+        if isinstance(spec, TableSpec):
+            return self._table(spec)
+        assert isinstance(spec, NetworkSpec)
+        pair, load = self.plan.pair, self.plan.draft_load
+        report(f"loading {pair.file.path}")
         target_options = self._target.options
-        n_draft = spec.draft_length(config.speculation, file)
+        draft = spec.within_limit(self.plan.config.speculation, pair.file)
         options = ModelOptions(
-            capacity=target_options.capacity + n_draft + 1,
+            capacity=target_options.capacity + draft.n_max + 1,
             n_slots=target_options.n_slots,
             type_k=QuantType.from_label(load.type_k),
             type_v=QuantType.from_label(load.type_v),
             max_tokens=target_options.max_tokens,
             max_outputs=target_options.max_outputs,
-            max_rewind=rewind_for(n_draft),
+            max_rewind=rewind_for(draft.n_max),
         )
-        executor = executor_of(load, file)
-        with memory_for(file, "draft model", options.capacity):
-            drafter = spec.build(replace(inputs, target=self._target, executor=executor, options=options))
+        executor = executor_of(load, pair.file)
+        with memory_for(pair.file, "draft model", options.capacity):
+            drafter = spec.build(NetworkParts(pair, draft, self._target, executor, options))
         networks.enter_context(closing(drafter))
-        self.weight_lines += weight_lines(load, file, executor)
+        self.weight_lines += weight_lines(load, pair.file, executor)
         return drafter
 
 
 def rewind_for(n_draft: int) -> int:
     """Tokens that recurrent layers must be able to take back: a rejected draft and, between requests, two more."""
     return n_draft + 2
-
-
-def is_table(spec: DrafterSpec) -> bool:
-    """Whether drafters of a row are tables of n-grams, made at no cost, and no networks."""
-    return spec.name.startswith("ngram-")
-
-
-def target_tokenizer(plan: DrafterPlan) -> Tokenizer:
-    """The tokenizer of the plan's target."""
-    vocabulary = plan.inputs.vocabulary
-    assert isinstance(vocabulary, Tokenizer)
-    return vocabulary
 
 
 def plan_drafters(
@@ -231,20 +242,23 @@ def plan_drafters(
     Raises:
         SpecliError: They do not, or something is missing.
     """
-    specs, lines = choose_drafters(config, draft_file)
-    inputs = DrafterInputs(
+    specs, lines = choose_drafters(config, target_file, draft_file)
+    pair = FilePair(
         config=config.speculation,
         target_file=target_file,
         vocabulary=tokenizer,
-        draft_file=draft_file,
+        file=draft_file or target_file,
         draft_vocabulary=_draft_vocabulary(draft_file, specs),
     )
-    for spec in specs:
-        spec.check(inputs)
-    return DrafterPlan(config, tuple(specs), tuple(lines), inputs)
+    plan = DrafterPlan(config, tuple(specs), tuple(lines), pair, tokenizer)
+    for spec in plan.networks:
+        spec.check(pair)
+    return plan
 
 
-def choose_drafters(config: RunConfig, draft_file: GGUFFile | None) -> tuple[list[DrafterSpec], list[str]]:
+def choose_drafters(
+    config: RunConfig, target_file: GGUFFile, draft_file: GGUFFile | None
+) -> tuple[list[DrafterSpec], list[str]]:
     """The rows of `DRAFTERS` that run, in priority order, and one line per drafter that says why.
 
     Without `--spec-type` the type is read off the draft file, as llama.cpp does, plain models and EAGLE-3 included.
@@ -273,18 +287,19 @@ def choose_drafters(config: RunConfig, draft_file: GGUFFile | None) -> tuple[lis
     specs = [spec for spec in DRAFTERS.values() if spec.name in types]
     lines = []
     for spec in specs:
-        if spec.needs_draft_file and draft_file is None and not spec.serves_itself:
+        has_network = isinstance(spec, NetworkSpec)
+        if isinstance(spec, NetworkSpec) and draft_file is None and not spec.serves_itself:
             raise UsageError(f"{spec.name} needs a draft model", hint="give one with -md FILE")
-        source = f", {draft_file.path}" if spec.needs_draft_file and draft_file is not None else ""
-        n_max = spec.draft_length(config.speculation, draft_file)
+        source = f", {draft_file.path}" if has_network and draft_file is not None else ""
+        n_max = spec.draft_length(config.speculation, draft_file or target_file)
         lines.append(f"drafting: {spec.name} ({why}{source}), up to {n_max} tokens: {spec.summary}")
-    if draft_file is not None and not any(spec.needs_draft_file for spec in specs):
+    if draft_file is not None and not networks_of(types):
         lines.append(f"drafting: {draft_file.path} is not used, none of {', '.join(types)} reads a draft model")
     return specs, lines
 
 
 def _draft_vocabulary(file: GGUFFile | None, specs: Sequence[DrafterSpec]) -> Tokenizer | None:
     """The draft file's own tokenizer, for the checks of drafters that are whole models."""
-    if file is None or not any(spec.needs_draft_file for spec in specs) or "tokenizer.ggml.model" not in file.metadata:
+    if file is None or not networks_of(spec.name for spec in specs) or "tokenizer.ggml.model" not in file.metadata:
         return None
     return Tokenizer.from_gguf(file)

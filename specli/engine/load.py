@@ -76,8 +76,8 @@ class RunResult:
         busiest = max(self.statistics.drafters, key=lambda stats: stats.gen_tokens, default=None)
         if busiest is None:
             return lines
-        option = DRAFTERS[busiest.name].length_option
-        brought = drafting_line(self.generation.timings, self.plain_step_ns, option)
+        length = DRAFTERS[busiest.name].length
+        brought = drafting_line(self.generation.timings, self.plain_step_ns, length.option if length else None)
         return [*lines, *([brought] if brought else [])]
 
     def to_dict(self) -> dict[str, Any]:

@@ -126,6 +126,15 @@ class DFlashConfig:
         )
 
 
+def draft_limit(file: GGUFFile) -> int:
+    """Most tokens of a draft.
+
+    Raises:
+        FormatError, UnsupportedError: See `DFlashConfig.from_gguf`.
+    """
+    return DFlashConfig.from_gguf(file).max_draft
+
+
 def taps_of(file: GGUFFile) -> tuple[int, ...]:
     """The boundaries a draft file reads.
 

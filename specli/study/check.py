@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specli.drafters import DRAFTERS, detect_type
+from specli.drafters import DRAFTERS, NetworkSpec, detect_type
 from specli.drafters.vocabulary import FIRST_COMPARED
 from specli.engine.config import RunConfig
 from specli.engine.drafting import plan_drafters
@@ -167,17 +167,21 @@ def _facts(
 
 def _vocabulary_facts(draft: GGUFFile, tokenizer: Tokenizer, types: Sequence[str]) -> Iterator[Fact]:
     n_vocab = _number(draft, "vocab_size")
-    if n_vocab is not None and "draft-simple" not in types:
+    specs = [DRAFTERS.get(name) for name in types]
+    is_compared = any(isinstance(spec, NetworkSpec) and spec.shares_tokens for spec in specs)
+    if n_vocab is not None and not is_compared:
         yield Fact("vocabulary", str(tokenizer.n_vocab), str(n_vocab), n_vocab == tokenizer.n_vocab)
     if "tokenizer.ggml.model" not in draft.metadata or "tokenizer.ggml.tokens" not in draft.metadata:
         return
     own = Tokenizer.from_gguf(draft)
-    is_needed = "draft-simple" in types
-    yield Fact("tokenizer", tokenizer.kind, own.kind, tokenizer.kind == own.kind if is_needed else None)
+    yield Fact("tokenizer", tokenizer.kind, own.kind, tokenizer.kind == own.kind if is_compared else None)
     pairs = list(zip(tokenizer.texts, own.texts, strict=False))
     n_differing = sum(mine != theirs for mine, theirs in pairs[FIRST_COMPARED:])
     yield Fact(
-        "tokens", str(tokenizer.n_vocab), f"{own.n_vocab}, {n_differing} differ", not n_differing if is_needed else None
+        "tokens",
+        str(tokenizer.n_vocab),
+        f"{own.n_vocab}, {n_differing} differ",
+        not n_differing if is_compared else None,
     )
 
 

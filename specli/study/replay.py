@@ -18,7 +18,6 @@ from specli.drafters.base import DraftRequest, TargetBatch
 from specli.drafters.chain import DrafterChain
 from specli.drafters.stats import DrafterStats, add, ratio
 from specli.engine.config import RunConfig
-from specli.engine.drafting import is_table
 from specli.engine.load import Run
 from specli.engine.loop import Engine, Part
 from specli.errors import FormatError, IncompatibleError
@@ -116,8 +115,7 @@ def replay_texts(run: Run, config: RunConfig, texts: Sequence[ReplayText], name:
         SpecliError: Drafters do not fit the target, or a token is none of it.
     """
     plan = run.check(config)
-    has_network = not all(is_table(spec) for spec in plan.specs)
-    drafters = run.build([config], keeps_files=True)[0] if has_network else None
+    drafters = run.build([config], keeps_files=True)[0] if plan.networks else None
     merged = Replay(name, 0, 0, (), {})
     for text in texts:
         tokens = list(text.tokens) or run.encode(text.text)
@@ -129,7 +127,7 @@ def replay_texts(run: Run, config: RunConfig, texts: Sequence[ReplayText], name:
             piece = tokens[start : start + size]
             n_prompt = text.n_prompt if start == 0 else 1
             if drafters is None:
-                chain = DrafterChain([spec.build(plan.inputs) for spec in plan.specs])
+                chain = DrafterChain(plan.tables())
                 feed = tokens_only(chain)
             else:
                 drafters.renew()

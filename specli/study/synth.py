@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from specli.drafters import DRAFTERS
 from specli.drafters.config import SpeculationConfig, SynthConfig
 from specli.drafters.stats import DrafterStats
 from specli.engine.config import RunConfig
@@ -19,7 +20,6 @@ from specli.errors import UsageError
 from specli.study.compare import Plan, StudyPrompt, encode_prompt, measure
 from specli.study.costs import CostModel, verification_costs
 from specli.study.counts import Totals
-from specli.study.lengths import with_length
 
 SCHEMA = "specli.synth/1"
 SWEEP_N_MAX = (1, 2, 4, 8, 16)
@@ -151,7 +151,7 @@ def synthesise(run: Run, config: RunConfig, prompts: Sequence[StudyPrompt], plan
 def sweep(run: Run, config: RunConfig) -> list[RunConfig]:
     """Settings over draft length, as far as the drafters go, and share of the draft that stands."""
     types = tuple(spec.name for spec in _without_synth(run, config).specs)
-    bounded = [replace(config, speculation=with_length(config.speculation, types, n)) for n in SWEEP_N_MAX]
+    bounded = [replace(config, speculation=_with_length(config.speculation, types, n)) for n in SWEEP_N_MAX]
     by_length = {_without_synth(run, setting).needs.max_draft: setting for setting in bounded}
     return [
         replace(setting, speculation=replace(setting.speculation, synth=SynthConfig(length=1 + share * k)))
@@ -159,6 +159,13 @@ def sweep(run: Run, config: RunConfig) -> list[RunConfig]:
         if k > 0
         for share in SWEEP_SHARES
     ]
+
+
+def _with_length(speculation: SpeculationConfig, types: Sequence[str], length: int) -> SpeculationConfig:
+    """Drafts of at most `length` tokens for all types that can be bounded."""
+    for name in types:
+        speculation = DRAFTERS[name].with_length(speculation, length)
+    return speculation
 
 
 def _is_on(synth: SynthConfig) -> bool:

@@ -4,8 +4,8 @@ Every drafter type is tuned on its own. Tables of n-grams are tuned on paper: th
 setting is replayed on them (`specli.study.replay`), and a measured cost model turns rounds into time, so hundreds of
 settings take seconds and the same costs give the same result. Networks are measured, setting by setting.
 
-The search goes knob by knob from the settings in force, in an order drawn from the seed, until no knob helps or the
-time is up. A setting wins only if it is better by more than 1 %, so that noise does not choose.
+The search varies one setting after the other, from those in force on and in an order drawn from the seed, until none
+helps or the time is up. A setting wins only if it is better by more than 1 %, so that noise does not choose.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from specli.drafters import DRAFTERS, DrafterSpec, TableSpec, tables_of
 from specli.drafters.chain import DrafterChain
 from specli.drafters.config import SpeculationConfig
 from specli.engine.config import RequestConfig, RunConfig
-from specli.engine.drafting import is_table
 from specli.engine.load import Run
 from specli.errors import UsageError
 from specli.rng import MersenneTwister
 from specli.study.compare import Plan, StudyPrompt, encode_prompt, measure
 from specli.study.costs import CostModel, verification_costs
 from specli.study.counts import Totals
-from specli.study.lengths import KNOBS, Knob
 from specli.study.replay import replay, tokens_only
 
 SCHEMA = "specli.tune/1"
@@ -157,7 +156,7 @@ def tune(
     if not drafts:
         raise UsageError("--tune needs a drafter", hint="name some with --spec-type, or give one with -md")
     deadline = time.monotonic() + seconds
-    tables = [draft for name, draft in drafts if name.startswith("ngram-")]
+    tables = [draft for name, draft in drafts if tables_of([name])]
     plain, *_ = run.build([config, *tables], keeps_files=True)  # tables too: the target gets room for their drafts
     answers = Answers()
     for number, prompt in enumerate(prompts):
@@ -171,9 +170,10 @@ def tune(
     tuning = Tuning(costs, answers.totals.tokens_per_second or 0.0)
     for index, (name, draft) in enumerate(drafts):
         share = (deadline - time.monotonic()) / (len(drafts) - index)
-        search = Search(name, draft.speculation, plan, time.monotonic() + share)
-        if name.startswith("ngram-"):
-            tuning.types.append(search.run(Replayer(run, draft, name, answers, costs), is_replayed=True))
+        spec = DRAFTERS[name]
+        search = Search(spec, draft.speculation, plan, time.monotonic() + share)
+        if isinstance(spec, TableSpec):
+            tuning.types.append(search.run(Replayer(run, spec, answers, costs), is_replayed=True))
         else:
             tuning.types.append(search.run(Measurer(run, draft, config, prompts, plan), is_replayed=False))
     plan.on_progress(1, 1, "")
@@ -189,57 +189,54 @@ class Search:
     """The search of one type.
 
     Attributes:
-        name: The type.
+        spec: The type.
         start: Settings in force.
         plan: For progress and the seed.
         deadline: When to end.
     """
 
-    name: str
+    spec: DrafterSpec
     start: SpeculationConfig
     plan: Plan
     deadline: float
 
     def run(self, score: Score, *, is_replayed: bool) -> TypeResult:
-        """Knob by knob, until a whole turn changes nothing or the time is up."""
-        result = TypeResult(self.name, is_replayed)
+        """Setting by setting, until a whole turn changes nothing or the time is up."""
+        result = TypeResult(self.spec.name, is_replayed)
         tried: dict[tuple[float, ...], Trial] = {}
         best = self._try(self.start, score, tried, result)
         assert best is not None
-        setting = self.start
+        config = self.start
         order = MersenneTwister(self.plan.request.sampling.seed)
-        knobs = list(KNOBS[self.name])
+        varied = [setting for setting in self.spec.settings if setting.tries]
         is_better = True
         while is_better and result.is_complete:
             is_better = False
-            for knob in shuffled(knobs, order):
-                for value in shuffled(knob.values, order):
-                    candidate = knob.write(setting, value)
-                    trial = self._try(candidate, score, tried, result) if _is_sound(candidate) else None
+            for setting in shuffled(varied, order):
+                for value in shuffled(setting.tries, order):
+                    candidate = self.spec.with_values(config, {setting.name: value})
+                    trial = self._try(candidate, score, tried, result) if self.spec.is_sound(candidate) else None
                     if trial is not None and trial.speed_up > best.speed_up * MARGIN:
-                        best, setting, is_better = trial, candidate, True
+                        best, config, is_better = trial, candidate, True
                     if time.monotonic() > self.deadline or self.plan.is_stopped():
                         result.is_complete = False
                         return result
         return result
 
     def _try(
-        self, setting: SpeculationConfig, score: Score, tried: dict[tuple[float, ...], Trial], result: TypeResult
+        self, config: SpeculationConfig, score: Score, tried: dict[tuple[float, ...], Trial], result: TypeResult
     ) -> Trial | None:
-        knobs: Sequence[Knob] = KNOBS[self.name]
-        key = tuple(float(knob.read(setting)) for knob in knobs)
+        values = self.spec.values(config)
+        shown = {setting.option: values[setting.name] for setting in self.spec.settings if setting.tries}
+        key = tuple(shown.values())
         if key in tried:
             return None
-        self.plan.on_progress(len(tried), 0, f"{self.name}: {len(tried)} settings")
-        speed_up, per_round = score(setting)
-        trial = Trial({knob.option: knob.read(setting) for knob in knobs}, speed_up, per_round)
+        self.plan.on_progress(len(tried), 0, f"{self.spec.name}: {len(tried)} settings")
+        speed_up, per_round = score(config)
+        trial = Trial(shown, speed_up, per_round)
         tried[key] = trial
         result.trials.append(trial)
         return trial
-
-
-def _is_sound(setting: SpeculationConfig) -> bool:
-    return setting.draft.n_min <= setting.draft.n_max and setting.ngram_mod.n_min <= setting.ngram_mod.n_max
 
 
 def shuffled(items: Sequence[Any], order: MersenneTwister) -> list[Any]:
@@ -255,18 +252,16 @@ class Replayer:
     """Scores settings of a table by replaying the target's answers."""
 
     run: Run
-    config: RunConfig
-    name: str
+    spec: TableSpec
     answers: Answers
     costs: CostModel
 
     def __call__(self, setting: SpeculationConfig) -> tuple[float, float]:
         """The time of all rounds, a forward per round, against as many plain steps as there are tokens."""
-        plan = self.run.check(replace(self.config, speculation=replace(setting, types=(self.name,))))
         n_tokens = n_rounds = 0
         spent = 0.0
         for tokens, n_prompt in self.answers.sequences:
-            chain = DrafterChain([spec.build(plan.inputs) for spec in plan.specs if is_table(spec)])
+            chain = DrafterChain([self.spec.make(setting, self.run.tokenizer.n_vocab)])
             found = replay(chain, tokens, n_prompt=n_prompt, feed=tokens_only(chain))
             n_tokens += found.n_tokens
             n_rounds += found.n_rounds

@@ -16,7 +16,6 @@ from itertools import pairwise
 import numpy as np
 
 from specli.drafters.base import DraftRequest
-from specli.drafters.config import NgramMapConfig, NgramModConfig
 from specli.drafters.ngram import NgramTable
 from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
@@ -26,11 +25,11 @@ from specli.drafters.ngram_simple import NgramSimple
 N_VOCAB = 50_000
 LENGTHS = (1_024, 8_192, 32_768, 131_072)
 DRAFTERS: dict[str, Callable[[], NgramTable]] = {
-    "ngram-simple": lambda: NgramSimple(NgramMapConfig()),
-    "ngram-map-k": lambda: NgramMapK(NgramMapConfig()),
-    "ngram-map-k4v": lambda: NgramMapK4V(NgramMapConfig()),
-    "ngram-mod": lambda: NgramMod(NgramModConfig()),
-    "ngram-cache": lambda: NgramCache(LookupFiles(n_vocab=N_VOCAB)),
+    "ngram-simple": lambda: NgramSimple(48, 12),
+    "ngram-map-k": lambda: NgramMapK(48, 12),
+    "ngram-map-k4v": lambda: NgramMapK4V(48, 12, 1),
+    "ngram-mod": lambda: NgramMod(64, 24, 48),
+    "ngram-cache": lambda: NgramCache(8, LookupFiles(n_vocab=N_VOCAB)),
 }
 
 

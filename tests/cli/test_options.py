@@ -147,8 +147,7 @@ def test_same_spelling_reads_its_value_alike_in_all_commands() -> None:
 def test_spec_default_sets_ngram_mod_sizes_and_keeps_other_types() -> None:
     config = settle("--spec-type ngram-simple --spec-ngram-mod-n-max 8 --spec-default").config()
     assert config.speculation.types == ("ngram-simple", "ngram-mod")
-    mod = config.speculation.ngram_mod
-    assert (mod.n_match, mod.n_min, mod.n_max) == (24, 48, 64)
+    assert config.speculation.tables["ngram-mod"] == {"n_match": 24, "n_min": 48, "n_max": 64}
 
 
 def test_last_of_grammar_and_schema_wins() -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from specli.drafters import DRAFTERS, DrafterInputs, DrafterSpec, detect_type
+from specli.drafters import DRAFTERS, DrafterSpec, FilePair, NetworkParts, NetworkSpec, TableSpec, detect_type
 from specli.drafters.base import Drafter, DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig, NgramMapConfig, NgramModConfig, SpeculationConfig
+from specli.drafters.config import DraftConfig, SpeculationConfig
 from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.kernels.reference import ReferenceExecutor
 from specli.kernels.threads import ThreadConfig
 from specli.models import load_model
-from specli.models.base import ModelOptions
+from specli.models.base import Model, ModelOptions
 from specli.tokenizer import Tokenizer
 from tests.support.tiny_dflash import tiny_dflash
 from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
@@ -27,16 +28,16 @@ from tests.support.tiny_gguf import tiny_gguf
 SLOT = 0
 CONFIG = SpeculationConfig(
     draft=DraftConfig(n_max=3),
-    ngram_simple=NgramMapConfig(1, 4),
-    ngram_map_k=NgramMapConfig(1, 4),
-    ngram_map_k4v=NgramMapConfig(1, 4),
-    ngram_mod=NgramModConfig(1, 1, 6),
+    tables={
+        **{key: {"size_n": 1, "size_m": 4} for key in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")},
+        "ngram-mod": {"n_match": 1, "n_min": 1, "n_max": 6},
+    },
 )
 UPSTREAM_ORDER = (
     "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
     "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark",
 )  # fmt: skip
-# Draft files that fit the tiny target; a type with `needs_draft_file` has a row here.
+# Draft files that fit the tiny target; a type with a network has a row here.
 DRAFT_FILES: dict[str, Callable[[Path], Path]] = {
     "draft-simple": lambda path: tiny_gguf(path, seed=1),
     "draft-eagle3": lambda path: tiny_eagle3(path, follows_target=True),
@@ -61,36 +62,44 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("contract")
 
 
+@dataclass
+class Inputs:
+    """A loaded target, and what makes drafters of one type for it."""
+
+    target: Model
+    n_vocab: int
+    build: Callable[[], Drafter]
+
+
 @pytest.fixture
-def inputs(spec: DrafterSpec, folder: Path) -> Iterator[DrafterInputs]:
+def inputs(spec: DrafterSpec, folder: Path) -> Iterator[Inputs]:
     """Inputs for one drafter, its target loaded with what it reads."""
-    target_file = GGUFFile.open(tiny_gguf(folder / "target.gguf"))
-    draft_file = GGUFFile.open(DRAFT_FILES[spec.name](folder / f"{spec.name}.gguf")) if spec.needs_draft_file else None
-    options = OPTIONS
-    if draft_file is not None:
-        options = replace(OPTIONS, taps=spec.taps(draft_file), nextn=spec.reads_nextn)
-    vocabulary = Tokenizer.from_gguf(target_file)
-    made = DrafterInputs(
-        CONFIG,
-        target_file,
-        vocabulary,
-        draft_file=draft_file,
-        draft_vocabulary=vocabulary if draft_file is not None else None,
-        executor=executor() if draft_file is not None else None,
-        options=OPTIONS,
-    )
-    spec.check(made)
-    yield replace(made, target=load_model(target_file, executor(), options))
-    target_file.close()
-    if draft_file is not None:
-        draft_file.close()
+    with ExitStack() as files:
+        target_file = files.enter_context(GGUFFile.open(tiny_gguf(folder / "target.gguf")))
+        vocabulary = Tokenizer.from_gguf(target_file)
+        if isinstance(spec, TableSpec):
+            target, table = load_model(target_file, executor(), OPTIONS), spec
+            yield Inputs(target, vocabulary.n_vocab, lambda: table.make(CONFIG, vocabulary.n_vocab))
+            return
+        assert isinstance(spec, NetworkSpec)
+        file = files.enter_context(GGUFFile.open(DRAFT_FILES[spec.name](folder / f"{spec.name}.gguf")))
+        pair, network = FilePair(CONFIG, target_file, vocabulary, file, vocabulary), spec
+        spec.check(pair)
+        options = replace(OPTIONS, taps=spec.taps(file), nextn=spec.reads_nextn)
+        target = load_model(target_file, executor(), options)
+        draft = spec.within_limit(CONFIG, file)
+        yield Inputs(
+            target,
+            vocabulary.n_vocab,
+            lambda: network.build(NetworkParts(pair, draft, target, executor(), OPTIONS)),
+        )
 
 
 @dataclass
 class Run:
     """Greedy generation with one drafter, as plain as can be."""
 
-    inputs: DrafterInputs
+    inputs: Inputs
     drafter: Drafter
 
     def request(self, prompt: list[int], n_rounds: int = 24) -> tuple[list[int], list[list[int]]]:
@@ -116,7 +125,6 @@ class Run:
     def evaluate(self, history: list[int], tokens: list[int], draft: Sequence[int] = ()) -> list[int]:
         """The target's choice after each token, up to the first that the draft differs from; the drafter sees these."""
         model = self.inputs.target
-        assert model is not None
         ids = np.array(tokens, dtype=np.int32)
         positions = np.arange(len(history), len(history) + len(ids), dtype=np.int32)
         rows = np.arange(len(ids), dtype=np.int32)
@@ -133,20 +141,19 @@ def test_rows_are_in_upstream_order() -> None:
 
 
 @SPECS
-def test_row_and_drafter_agree(spec: DrafterSpec, inputs: DrafterInputs) -> None:
-    drafter = spec.build(inputs)
+def test_row_and_drafter_agree(spec: DrafterSpec, inputs: Inputs) -> None:
+    drafter = inputs.build()
     assert drafter.name == spec.name
     assert 1 <= drafter.max_draft <= spec.max_draft(CONFIG)
-    assert drafter.reads_features == bool((inputs.target and inputs.target.options.taps) or spec.reads_nextn)
+    assert drafter.reads_features == bool(inputs.target.features)
     assert spec.summary
-    assert all(option.startswith("--") for option in spec.options)
     drafter.close()
 
 
 @SPECS
-def test_drafts_change_nothing_but_speed(spec: DrafterSpec, inputs: DrafterInputs) -> None:
+def test_drafts_change_nothing_but_speed(spec: DrafterSpec, inputs: Inputs) -> None:
     """Greedy text with the drafter is that without one, and drafts are tokens of the vocabulary, not too many."""
-    run = Run(inputs, spec.build(inputs))
+    run = Run(inputs, inputs.build())
     generated, drafts = run.request(BROAD)
     history: list[int] = []
     for at in range(0, len(BROAD), 16):
@@ -157,19 +164,19 @@ def test_drafts_change_nothing_but_speed(spec: DrafterSpec, inputs: DrafterInput
     assert any(drafts)
     for draft in drafts:
         assert len(draft) <= run.drafter.max_draft
-        assert all(0 <= token < inputs.vocabulary.n_vocab for token in draft)
+        assert all(0 <= token < inputs.n_vocab for token in draft)
     run.drafter.close()
 
 
 @SPECS
-def test_second_request_does_not_see_the_first(spec: DrafterSpec, inputs: DrafterInputs) -> None:
+def test_second_request_does_not_see_the_first(spec: DrafterSpec, inputs: Inputs) -> None:
     """reports.md D1, D2, D4: short after long, and the same again, as in a fresh process."""
-    used = Run(inputs, spec.build(inputs))
+    used = Run(inputs, inputs.build())
     first = used.request(LONG)
     second = used.request(SHORT)
     third = used.request(LONG)
     used.drafter.close()
-    fresh = Run(inputs, spec.build(replace(inputs, executor=executor() if inputs.executor else None)))
+    fresh = Run(inputs, inputs.build())
     assert fresh.request(SHORT) == second
     assert first == third
     fresh.drafter.close()
@@ -177,8 +184,8 @@ def test_second_request_does_not_see_the_first(spec: DrafterSpec, inputs: Drafte
 
 @SPECS
 @pytest.mark.parametrize("prompt", [[5], [5, 5], [5, 5, 5], list(range(5, 40))], ids=["one", "two", "three", "unlike"])
-def test_short_prompts(spec: DrafterSpec, inputs: DrafterInputs, prompt: list[int]) -> None:
-    run = Run(inputs, spec.build(inputs))
+def test_short_prompts(spec: DrafterSpec, inputs: Inputs, prompt: list[int]) -> None:
+    run = Run(inputs, inputs.build())
     run.request(prompt, n_rounds=4)
     run.drafter.close()
 
@@ -194,14 +201,10 @@ def test_another_vocabulary_is_refused_before_weights_are_read(folder: Path) -> 
         GGUFFile.open(tiny_gguf(folder / "bpe.gguf")) as target,
         GGUFFile.open(tiny_gguf(folder / "spm.gguf", vocab="spm")) as draft,
     ):
-        inputs = DrafterInputs(
-            CONFIG,
-            target,
-            Tokenizer.from_gguf(target),
-            draft_file=draft,
-            draft_vocabulary=Tokenizer.from_gguf(draft),
-        )
+        pair = FilePair(CONFIG, target, Tokenizer.from_gguf(target), draft, Tokenizer.from_gguf(draft))
+        spec = DRAFTERS["draft-simple"]
+        assert isinstance(spec, NetworkSpec)
         with pytest.raises(IncompatibleError) as caught:
-            DRAFTERS["draft-simple"].check(inputs)
+            spec.check(pair)
     expected = f"{folder / 'spm.gguf'}: vocabulary kind spm does not match {folder / 'bpe.gguf'} (bpe)"
     assert str(caught.value) == expected

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specli.drafters import DRAFTERS, DrafterInputs, detect_type
+from specli.drafters import DRAFTERS, FilePair, NetworkSpec, detect_type
 from specli.drafters.config import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.load import open_engine
@@ -221,9 +221,10 @@ def refusal(target: Path, draft: Path) -> str:
     """What `check` says about a pair; weights are never read."""
     with GGUFFile.open(target) as target_file, GGUFFile.open(draft) as draft_file:
         vocabulary = Tokenizer.from_gguf(target_file)
-        inputs = DrafterInputs(SpeculationConfig(), target_file, vocabulary, draft_file=draft_file)
+        spec = DRAFTERS[NAME]
+        assert isinstance(spec, NetworkSpec)
         with pytest.raises(SpecliError) as caught:
-            DRAFTERS[NAME].check(inputs)
+            spec.check(FilePair(SpeculationConfig(), target_file, vocabulary, draft_file))
     return str(caught.value).replace(f"{draft}", "DRAFT").replace(f"{target}", "TARGET")
 
 

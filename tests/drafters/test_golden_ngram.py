@@ -13,7 +13,6 @@ import pytest
 
 from specli.drafters.base import DraftRequest
 from specli.drafters.chain import DrafterChain
-from specli.drafters.config import NgramMapConfig, NgramModConfig
 from specli.drafters.ngram import NgramDrafter, NgramTable
 from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
@@ -22,15 +21,15 @@ from specli.drafters.ngram_simple import NgramSimple
 
 N_CTX, N_PREDICT = 1024, 128
 RUNS = {
-    "ngram-simple n4 m8": lambda: NgramSimple(NgramMapConfig(4, 8)),
-    "ngram-simple defaults": lambda: NgramSimple(NgramMapConfig()),
-    "ngram-map-k n4 m8": lambda: NgramMapK(NgramMapConfig(4, 8)),
-    "ngram-map-k defaults": lambda: NgramMapK(NgramMapConfig()),
-    "ngram-map-k4v n4 m8": lambda: NgramMapK4V(NgramMapConfig(4, 8)),
-    "ngram-map-k4v defaults": lambda: NgramMapK4V(NgramMapConfig()),
-    "ngram-mod n4 m8": lambda: NgramMod(NgramModConfig(4, 0, 8)),
-    "ngram-mod defaults": lambda: NgramMod(NgramModConfig()),
-    "ngram-cache defaults": lambda: NgramCache(LookupFiles(n_vocab=49152)),
+    "ngram-simple n4 m8": lambda: NgramSimple(8, 4),
+    "ngram-simple defaults": lambda: NgramSimple(48, 12),
+    "ngram-map-k n4 m8": lambda: NgramMapK(8, 4),
+    "ngram-map-k defaults": lambda: NgramMapK(48, 12),
+    "ngram-map-k4v n4 m8": lambda: NgramMapK4V(8, 4, 1),
+    "ngram-map-k4v defaults": lambda: NgramMapK4V(48, 12, 1),
+    "ngram-mod n4 m8": lambda: NgramMod(8, 4, 0),
+    "ngram-mod defaults": lambda: NgramMod(64, 24, 48),
+    "ngram-cache defaults": lambda: NgramCache(8, LookupFiles(n_vocab=49152)),
 }
 STATISTICS = re.compile(
     r"(?P<name>[\w-]+): #calls\(b,g,a\) = +(?P<calls>[\d ]+), #gen drafts = +(\d+), #acc drafts = +(\d+), "

@@ -110,7 +110,7 @@ def test_failed_writing_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_close_adds_what_all_requests_taught(tmp_path: Path) -> None:
     path = tmp_path / "dynamic"
     for _ in range(2):
-        drafter = NgramCache(LookupFiles(n_vocab=10, dynamic=path))
+        drafter = NgramCache(8, LookupFiles(n_vocab=10, dynamic=path))
         for prompt in ([1, 2], [3, 4]):  # the second request does not go on from the first
             drafter.begin(prompt)
             drafter.draft(DraftRequest(0, prompt, 5, 8))
@@ -131,7 +131,7 @@ def test_dynamic_file_is_used_for_drafting(tmp_path: Path) -> None:
     table.add(ngram_key([5]), 6, 4)
     table.add(ngram_key([6]), 7, 3)
     write_lookup(tmp_path / "dynamic", table)
-    drafter = NgramCache(LookupFiles(n_vocab=10, dynamic=tmp_path / "dynamic"))
+    drafter = NgramCache(8, LookupFiles(n_vocab=10, dynamic=tmp_path / "dynamic"))
     assert drafter.draft(DraftRequest(0, [1], 5, 8)).tokens == [6]
 
 
@@ -152,7 +152,7 @@ def test_sequences_side_by_side_share_the_files(tmp_path: Path) -> None:
     """What one of them teaches is written with the rest, and not drafted from before that."""
     path = tmp_path / "dynamic"
     files = LookupFiles(n_vocab=10, dynamic=path)
-    drafter = NgramDrafter(lambda: NgramCache(files))
+    drafter = NgramDrafter(lambda: NgramCache(8, files))
     for slot, prompt in enumerate(([1, 2, 1, 2, 1, 2, 1, 2], [3, 4])):
         drafter.begin(slot, prompt)
         drafter.draft([DraftRequest(slot, prompt, 1, 8)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from specli.drafters import DRAFTERS, DrafterInputs, detect_type
+from specli.drafters import DRAFTERS, FilePair, NetworkSpec, detect_type
 from specli.drafters.config import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.load import open_engine
@@ -156,9 +156,10 @@ def test_the_target_s_own_file_as_draft_file_is_not_loaded_twice(tmp_path: Path)
 def refusal(target: Path, draft: Path | None) -> str:
     with GGUFFile.open(target) as target_file, GGUFFile.open(draft or target) as draft_file:
         vocabulary = Tokenizer.from_gguf(target_file)
-        inputs = DrafterInputs(SpeculationConfig(), target_file, vocabulary, draft_file=draft_file if draft else None)
+        spec = DRAFTERS[NAME]
+        assert isinstance(spec, NetworkSpec)
         with pytest.raises(SpecliError) as caught:
-            DRAFTERS[NAME].check(inputs)
+            spec.check(FilePair(SpeculationConfig(), target_file, vocabulary, draft_file if draft else target_file))
     return str(caught.value).replace(f"{draft}", "DRAFT").replace(f"{target}", "TARGET")
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from specli.drafters import ngram_map, ngram_mod
 from specli.drafters.base import DraftRequest
-from specli.drafters.config import NgramMapConfig, NgramModConfig
 from specli.drafters.lookup import Followers, LookupTable, ngram_key, write_lookup
 from specli.drafters.ngram import NgramDrafter, NgramTable
 from specli.drafters.ngram_cache import LookupFiles, NgramCache
@@ -77,26 +76,26 @@ def compare(rng: random.Random, make: Callable[[], tuple[NgramTable, Rules]], n_
 
 def simple_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, m = rng.randrange(1, 5), rng.randrange(1, 9)
-    return NgramSimple(NgramMapConfig(n, m)), SimpleRules(n, m)
+    return NgramSimple(m, n), SimpleRules(n, m)
 
 
 def map_k_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, m, hits = rng.randrange(1, 5), rng.randrange(1, 7), rng.randrange(1, 4)
-    return NgramMapK(NgramMapConfig(n, m, hits)), MapRules(n, m, hits, k4v=False)
+    return NgramMapK(m, n), MapRules(n, m, hits, k4v=False)
 
 
 def map_k4v_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, m, hits = rng.randrange(1, 5), rng.randrange(1, 7), rng.randrange(1, 4)
-    return NgramMapK4V(NgramMapConfig(n, m, hits)), MapRules(n, m, hits, k4v=True)
+    return NgramMapK4V(m, n, hits), MapRules(n, m, hits, k4v=True)
 
 
 def mod_pair(rng: random.Random) -> tuple[NgramTable, Rules]:
     n, low, high = rng.randrange(1, 40), rng.randrange(0, 4), rng.randrange(0, 12)
-    return NgramMod(NgramModConfig(n, low, high)), ModRules(n, low, high)
+    return NgramMod(high, n, low), ModRules(n, low, high)
 
 
 def cache_pair(_: random.Random) -> tuple[NgramTable, Rules]:
-    return NgramCache(LookupFiles(n_vocab=1000)), CacheRules()
+    return NgramCache(8, LookupFiles(n_vocab=1000)), CacheRules()
 
 
 PAIRS = {
@@ -169,7 +168,7 @@ def test_ngram_cache_with_lookup_files_equals_the_written_rules(tmp_path: Path) 
         caches = reread(static), reread(dynamic)
 
         def make(caches: tuple[Any, Any] = caches) -> tuple[NgramTable, Rules]:
-            drafter = NgramCache(LookupFiles(n_vocab=1000, static=tmp_path / "static", dynamic=tmp_path / "dynamic"))
+            drafter = NgramCache(8, LookupFiles(n_vocab=1000, static=tmp_path / "static", dynamic=tmp_path / "dynamic"))
             return drafter, CacheRules(*caches)
 
         compare(rng, make, 600, alphabet)
@@ -203,11 +202,11 @@ def test_hash_values() -> None:
     [(3, "9 1 2 3 4 5 6 7 1 2", "4 5 6 7"), (3, "9 1 2 3 4 5 1 2", ""), (3, "1 2 3 4 5 6 7 8 1 2", "")],
 )
 def test_ngram_simple_vectors(last: int, history: str, draft: str) -> None:
-    assert draft_of(NgramSimple(NgramMapConfig(3, 4)), ids(history), last) == ids(draft)
+    assert draft_of(NgramSimple(4, 3), ids(history), last) == ids(draft)
 
 
 def test_ngram_map_k_vector() -> None:
-    drafter = NgramMapK(NgramMapConfig(2, 3))
+    drafter = NgramMapK(3, 2)
     drafter.begin(ids("9 5 6 1 2 3 8 8"))
     assert draft_of(drafter, ids("9 5 6 1 2 3 8 8 5"), 6) == [1, 2, 3]
     drafter.accept(1)
@@ -217,7 +216,7 @@ def test_ngram_map_k_vector() -> None:
 
 
 def test_ngram_map_k4v_vector() -> None:
-    drafter = NgramMapK4V(NgramMapConfig(2, 2))
+    drafter = NgramMapK4V(2, 2, 1)
     drafter.begin(ids("9 5 6 1 2 7 5 6 3 4 7 7 8"))
     assert draft_of(drafter, ids("9 5 6 1 2 7 5 6 3 4 7 7 8 5"), 6) == []
     assert draft_of(drafter, ids("9 5 6 1 2 7 5 6 3 4 7 7 8 5 6 0 5"), 6) == [3, 4]
@@ -235,7 +234,7 @@ def test_ngram_map_k4v_vector() -> None:
 )
 def test_ngram_cache_vectors(last: int, history: str, draft: str) -> None:
     """The three calls are one sequence: each line is reached through the ones before."""
-    drafter = NgramCache(LookupFiles(n_vocab=10))
+    drafter = NgramCache(8, LookupFiles(n_vocab=10))
     calls = [(1, "1 2 3 4 1 2 3 4"), (9, "1 2 3 4 1 2 3 4 1"), (1, "1 2 3 4 1 2 3 4 1 9")]
     drafts = [draft_of(drafter, ids(text), token) for token, text in calls]
     assert drafts[calls.index((last, history))] == ids(draft)
@@ -244,11 +243,11 @@ def test_ngram_cache_vectors(last: int, history: str, draft: str) -> None:
 # --- requests one after the other (reports.md §3) ------------------------------------------------------------------
 
 SMALL: dict[str, Callable[[], NgramTable]] = {
-    "ngram-simple": lambda: NgramSimple(NgramMapConfig(2, 3)),
-    "ngram-map-k": lambda: NgramMapK(NgramMapConfig(2, 3)),
-    "ngram-map-k4v": lambda: NgramMapK4V(NgramMapConfig(2, 3)),
-    "ngram-mod": lambda: NgramMod(NgramModConfig(2, 1, 4)),
-    "ngram-cache": lambda: NgramCache(LookupFiles(n_vocab=100)),
+    "ngram-simple": lambda: NgramSimple(3, 2),
+    "ngram-map-k": lambda: NgramMapK(3, 2),
+    "ngram-map-k4v": lambda: NgramMapK4V(3, 2, 1),
+    "ngram-mod": lambda: NgramMod(4, 2, 1),
+    "ngram-cache": lambda: NgramCache(8, LookupFiles(n_vocab=100)),
 }
 
 
@@ -305,7 +304,7 @@ def test_k4v_proposes_the_most_frequent_continuation(m: int) -> None:
     """reports.md D5: `k A k A k A k B`, then k: A was seen three times, B once."""
     k, a, b = 1, 2, 3
     history = [k, a, k, a, k, a, k, b]
-    drafter = NgramMapK4V(NgramMapConfig(size_n=1, size_m=m))
+    drafter = NgramMapK4V(m, 1, 1)
     drafter.begin(history)
     assert draft_of(drafter, history, k)[:1] == [a]
 
@@ -326,14 +325,14 @@ def test_prompt_of_equal_tokens(name: str) -> None:
 
 
 def test_ngram_simple_says_that_its_sizes_rule_out_any_draft(caplog: pytest.LogCaptureFixture) -> None:
-    NgramDrafter(lambda: NgramSimple(NgramMapConfig(size_n=4, size_m=4)))
+    NgramDrafter(lambda: NgramSimple(4, 4))
     assert caplog.messages == []
-    NgramDrafter(lambda: NgramSimple(NgramMapConfig(size_n=5, size_m=4)))
+    NgramDrafter(lambda: NgramSimple(4, 5))
     assert caplog.messages == ["ngram-simple: never drafts, size-m 4 is less than size-n 5"]
 
 
 def test_ngram_mod_warns_of_a_short_match(caplog: pytest.LogCaptureFixture) -> None:
-    NgramDrafter(lambda: NgramMod(NgramModConfig(n_match=4)))
+    NgramDrafter(lambda: NgramMod(64, 4, 48))
     assert caplog.messages == ["ngram-mod: n-match 4 is small, drafts may be poor (below 16)"]
 
 
@@ -341,7 +340,7 @@ def test_ngram_mod_clears_a_pool_that_is_a_quarter_full(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ngram_mod, "MAX_OCCUPANCY", 5 / ngram_mod.N_ENTRIES)
-    drafter = NgramMod(NgramModConfig(n_match=16, n_min=1, n_max=4))
+    drafter = NgramMod(4, 16, 1)
     drafter.begin(list(range(16)) * 2)
     assert caplog.messages == ["ngram-mod: occupancy 0.00 exceeds 0.00, resetting the pool"]
     assert draft_of(drafter, list(range(16)) * 2, 0) == []

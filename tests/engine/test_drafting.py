@@ -118,7 +118,9 @@ def test_drafters_that_do_not_fit_leave_the_old_ones_in_use(config: RunConfig, t
 
 def test_lookup_file_is_left_alone_when_asked(config: RunConfig, tmp_path: Path) -> None:
     path = tmp_path / "lookup"
-    cache = replace(config, speculation=SpeculationConfig(types=("ngram-cache",), lookup_cache_dynamic=path))
+    cache = replace(
+        config, speculation=SpeculationConfig(types=("ngram-cache",), tables={"ngram-cache": {"dynamic": path}})
+    )
     with open_target(config) as run:
         run.use(run.build([cache])[0])
         tokens(run)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specli.drafters import DRAFTERS
 from specli.models import ARCHITECTURES
 from tests.support.runs import executors, run, speculation
-from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair, tiny_target
+from tests.support.tiny_pairs import NETWORK_TYPES, TABLE_TYPES, tiny_pair, tiny_target
 
 FAMILIES = [
     *sorted(set(ARCHITECTURES) - {"llama", "qwen2", "qwen3", "gemma3"}),
@@ -23,7 +22,6 @@ NETWORKS = [
     for name in NETWORK_TYPES
     if name != "draft-simple" and (name != "draft-mtp" or family in WITH_HEADS)
 ]
-TABLE_TYPES = [name for name, spec in DRAFTERS.items() if not spec.needs_draft_file]
 LOOP = [5, 6, 7, 8, 9, 10, 11, 12] * 4
 UNLIKE = [(7 * i * i + 3 * i) % 190 + 5 for i in range(40)]
 LONG, SHORT = LOOP * 2 + [40, 41], [5, 6, 7, 8, 5, 6]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli.studies.stats_view import verdicts
-from specli.drafters.config import DraftConfig, NgramMapConfig, SpeculationConfig, SynthConfig
+from specli.drafters.config import DraftConfig, SpeculationConfig, SynthConfig
 from specli.drafters.stats import DrafterStats, add
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.load import Run, open_target
@@ -284,7 +284,7 @@ def test_synthetic_acceptance_is_what_was_asked_for(run: Run, eagle3: RunConfig)
 
 def test_sweep_covers_lengths_and_shares(run: Run, base: RunConfig) -> None:
     config = replace(
-        base, speculation=replace(SpeculationConfig(types=("ngram-simple",)), ngram_simple=NgramMapConfig(1, 48))
+        base, speculation=SpeculationConfig(types=("ngram-simple",), tables={"ngram-simple": {"size_n": 1}})
     )
     study = synthesise(run, config, TEXTS[:1], replace(PLAN, warmup=0, repeats=1), sweeps=True)
     assert [point.n_max for point in study.points[::5]] == [1, 2, 4, 8, 16]

@@ -8,10 +8,9 @@ import pytest
 
 from specli.drafters import DRAFTERS
 from specli.drafters.chain import DrafterChain
-from specli.drafters.config import DraftConfig, NgramModConfig, SpeculationConfig
-from specli.errors import FormatError
+from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.errors import FormatError, UsageError
 from specli.study.costs import CostModel, expected_length
-from specli.study.lengths import KNOBS, with_length
 from specli.study.replay import read_replay, replay, tokens_only
 from tests.support.scripted import ScriptedDrafter
 
@@ -49,22 +48,27 @@ def test_expected_length() -> None:
     assert expected_length(0.5, 2) == 1.75
 
 
-def test_every_type_has_its_knobs() -> None:
-    assert set(DRAFTERS) <= set(KNOBS)
-    config = SpeculationConfig()
-    for knobs in KNOBS.values():
-        for knob in knobs:
-            assert knob.read(knob.write(config, knob.values[-1])) == knob.values[-1]
-            assert type(knob.read(knob.write(config, 1))) is type(knob.read(config))
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_settings_are_read_back_as_they_were_written(name: str) -> None:
+    spec = DRAFTERS[name]
+    for setting in spec.settings:
+        for value in setting.tries:
+            assert spec.values(spec.with_values(SpeculationConfig(), {setting.name: value}))[setting.name] == value
 
 
-@pytest.mark.parametrize("name", [name for name, row in DRAFTERS.items() if KNOBS[name]])
+@pytest.mark.parametrize("name", [name for name, spec in DRAFTERS.items() if spec.length])
 def test_length_bounds_every_draft(name: str) -> None:
-    config = SpeculationConfig(draft=DraftConfig(n_max=9, n_min=5), ngram_mod=NgramModConfig(24, 48, 64))
-    bounded = with_length(config, [name], 4)
+    config = SpeculationConfig(draft=DraftConfig(n_max=9, n_min=5))
+    bounded = DRAFTERS[name].with_length(config, 4)
     assert DRAFTERS[name].max_draft(bounded) == 4
-    assert bounded.ngram_mod.n_min <= bounded.ngram_mod.n_max
-    assert bounded.draft.n_min <= bounded.draft.n_max
+    assert DRAFTERS[name].is_sound(bounded)
+    unsound = DRAFTERS["draft-simple"].with_values(bounded, {"n_min": 10})
+    assert not DRAFTERS["draft-simple"].is_sound(unsound)
+
+
+def test_a_setting_that_a_table_does_not_have_is_refused() -> None:
+    with pytest.raises(UsageError, match="ngram-mod has no setting size_n, expected one of n_match, n_min, n_max"):
+        DRAFTERS["ngram-mod"].values(SpeculationConfig(tables={"ngram-mod": {"size_n": 1}}))
 
 
 def test_replay_counts_rounds_by_hand() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from specli.drafters import DRAFTERS, DrafterInputs
+from specli.drafters import DRAFTERS, FilePair, NetworkParts, NetworkSpec
 from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig, SpeculationConfig
 from specli.gguf.file import GGUFFile
@@ -81,6 +81,8 @@ def open_pair(
 ) -> Iterator[Pair]:
     """Loads a pair as the engine does. Without a draft file the drafter reads the target's."""
     spec = DRAFTERS[spec_type]
+    assert isinstance(spec, NetworkSpec)
+    speculation = SpeculationConfig(draft=config)
 
     def executor() -> Executor:
         return open_executor("cpu", kernels=kernels, threads=ThreadConfig(n_threads=1))
@@ -94,20 +96,15 @@ def open_pair(
             max_tokens=max_tokens,
             max_outputs=max_tokens,
         )
-        inputs = DrafterInputs(
-            SpeculationConfig(draft=config),
-            target_file,
-            tokenizer,
-            draft_file=draft_file if draft else None,
-            draft_vocabulary=tokenizer,
-            executor=executor(),
-            options=replace(options, capacity=capacity + spec.max_draft(SpeculationConfig(draft=config)) + 1),
-        )
-        spec.check(inputs)
+        files = FilePair(speculation, target_file, tokenizer, draft_file if draft else target_file, tokenizer)
+        spec.check(files)
+        settings = spec.within_limit(speculation, files.file)
         model = load_model(
             target_file, executor(), replace(options, taps=spec.taps(draft_file), nextn=spec.reads_nextn)
         )
-        drafter = spec.build(replace(inputs, target=model))
+        drafter = spec.build(
+            NetworkParts(files, settings, model, executor(), replace(options, capacity=capacity + settings.n_max + 1))
+        )
         yield Pair(model, drafter, tokenizer)
         drafter.close()
         model.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specli.drafters.config import DraftConfig, NgramMapConfig, NgramModConfig, SpeculationConfig
+from specli.drafters.config import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.load import open_engine
 from specli.errors import ResourceError, UnsupportedError
@@ -35,10 +35,10 @@ def speculation(types: Sequence[str], length: int, **draft: Any) -> SpeculationC
     return SpeculationConfig(
         types=tuple(types),
         draft=DraftConfig(n_max=length, **draft),
-        ngram_simple=NgramMapConfig(1, length),
-        ngram_map_k=NgramMapConfig(1, length),
-        ngram_map_k4v=NgramMapConfig(1, length),
-        ngram_mod=NgramModConfig(2, 0, length),
+        tables={
+            **{key: {"size_n": 1, "size_m": length} for key in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")},
+            "ngram-mod": {"n_match": 2, "n_min": 0, "n_max": length},
+        },
     )
 
 

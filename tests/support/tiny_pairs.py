@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specli.drafters import DRAFTERS
+from specli.drafters import DRAFTERS, networks_of, tables_of
 from tests.support.tiny_dflash import tiny_dflash
 from tests.support.tiny_drafters import tiny_assistant, tiny_eagle3, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
-TABLE_TYPES = tuple(name for name, spec in DRAFTERS.items() if not spec.needs_draft_file)
-NETWORK_TYPES = tuple(name for name, spec in DRAFTERS.items() if spec.needs_draft_file)
+TABLE_TYPES = tuple(tables_of(DRAFTERS))
+NETWORK_TYPES = tuple(networks_of(DRAFTERS))
 GEMMA4_MIXTURE = (
     "ffn_gate_inp.weight", "ffn_gate_inp.scale", "ffn_gate_up_exps.weight", "ffn_down_exps.weight",
     "ffn_down_exps.scale", "pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight",

@@ -12,6 +12,7 @@ from specli.cli.record import dump
 from specli.cli.show import show_instead
 from specli.cli.sources import resolve_draft, resolve_target
 from specli.cli.studies.report import heading, notes, percent, rich_console, table
+from specli.drafters import DRAFTERS, NetworkSpec
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.errors import UsageError
 
@@ -36,9 +37,10 @@ def run(invocation: Invocation) -> None:
     target = resolve_target(config.source)
     types = config.speculation.types
     draft = resolve_draft(config.source, types)
-    if draft is None and "draft-mtp" not in types:
+    own = [row.name for row in DRAFTERS.values() if isinstance(row, NetworkSpec) and row.serves_itself]
+    if draft is None and not set(own) & set(types):
         raise UsageError(
-            "check needs a drafter", hint="give one with -md, or --spec-type draft-mtp for the target's own"
+            "check needs a drafter", hint=f"give one with -md, or --spec-type {' or '.join(own)} for the target's own"
         )
     from specli.study.check import check_fit
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specli.convert.config import ConvertConfig
+from specli.drafters import default_speculation
 from specli.engine.config import ModelLoadConfig, RequestConfig, SpeculationConfig
 from specli.sampling.config import SamplingSettings
 
@@ -173,7 +174,7 @@ class CommandConfig:
     source: SourceConfig = field(default_factory=SourceConfig)
     target: ModelLoadConfig = field(default_factory=lambda: ModelLoadConfig(path=Path()))
     draft: ModelLoadConfig = field(default_factory=lambda: ModelLoadConfig(path=Path()))
-    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    speculation: SpeculationConfig = field(default_factory=default_speculation)
     n_ctx: int = 0
     n_batch: int = 2048
     n_ubatch: int = 512
@@ -195,16 +196,14 @@ Record = TypeVar("Record")
 
 
 def read_field(record: object, path: str) -> Any:
-    """The value at a dotted path; AttributeError if there is no such field."""
+    """The value at a dotted path through records and mappings; AttributeError or KeyError if there is none."""
     for name in path.split("."):
-        record = getattr(record, name)
+        record = record[name] if isinstance(record, Mapping) else getattr(record, name)
     return record
 
 
 def with_fields(record: Record, values: Mapping[str, Any]) -> Record:
-    """A copy of a frozen record tree with the values at the given dotted paths."""
-    assert is_dataclass(record)
-    assert not isinstance(record, type)
+    """A copy of a tree of frozen records and mappings with the values at the given dotted paths."""
     changes: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
@@ -213,7 +212,10 @@ def with_fields(record: Record, values: Mapping[str, Any]) -> Record:
             nested.setdefault(name, {})[rest] = value
         else:
             changes[name] = value
-    for item in fields(record):
-        if item.name in nested:
-            changes[item.name] = with_fields(getattr(record, item.name), nested[item.name])
+    for name, inner in nested.items():
+        changes[name] = with_fields(read_field(record, name), inner)
+    if isinstance(record, Mapping):
+        return {**record, **changes}  # type: ignore[return-value]
+    assert is_dataclass(record)
+    assert not isinstance(record, type)
     return replace(record, **changes)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specli.drafters import DRAFTERS, networks_of, tables_of
 from specli.errors import UsageError, did_you_mean
 from specli.files import user_path
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
@@ -29,10 +30,7 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 UNSIGNED_RANGE = 2**32
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-SPEC_TYPES = (
-    "none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark",
-    "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
-)  # fmt: skip
+SPEC_TYPES = ("none", *networks_of(DRAFTERS), *tables_of(DRAFTERS))
 
 
 @dataclass(frozen=True)

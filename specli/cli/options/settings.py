@@ -126,6 +126,8 @@ class Settings:
         for option in options_of(self.command):
             if option.field and option.is_listed and not option.idle and set(option.types) & set(types):
                 value = plain(read_field(config, option.field))
+                if isinstance(value, bool) and option.kind.values:
+                    value = option.kind.values[value]
                 if value is not None:
                     origin = self.origin(option.field).source
                     shown[option.name] = {"option": option.name, "value": value, "origin": origin}

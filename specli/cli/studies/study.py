@@ -17,6 +17,7 @@ from specli.cli.options.settings import Settings
 from specli.cli.prepare import prompt_text, request_config, run_config
 from specli.cli.prompts import read_prompt_file
 from specli.cli.sources import resolve_draft
+from specli.drafters import networks_of
 from specli.errors import UsageError
 from specli.files import check_writable
 
@@ -73,8 +74,7 @@ def draft_entries(settings: Settings, config: CommandConfig) -> list[Entry]:
     entries = []
     for name in types:
         speculation = replace(config.speculation, types=(name,))
-        is_network = name.startswith("draft-")
-        source = config.source if is_network else replace(config.source, draft_model=None, draft_hf_repo=None)
+        source = config.source if networks_of([name]) else replace(config.source, draft_model=None, draft_hf_repo=None)
         run = run_config(settings, replace(config, source=source, speculation=speculation))
         entries.append(Entry(name, run, tuple(settings.drafting([name]))))
     return entries
