@@ -129,7 +129,8 @@ class DrafterPlan:
         load, pair = self.draft_load, self.pair
         own_device = device if load.device == "auto" else load.device
         own_kernels = kernels if (load.kernels, own_device) == (self.config.target.kernels, device) else "reference"
-        found = []
+        tables = (spec.n_bytes for spec in self.specs if isinstance(spec, TableSpec) and spec.n_bytes)
+        found = [NetworkMemory.of_tables(n_bytes * options.n_slots) for n_bytes in tables]
         for spec in self.networks:
             n_draft = self.length(spec)
             found.append(

@@ -426,7 +426,7 @@ def device_lines(networks: Sequence[NetworkMemory]) -> list[str]:
     return [
         f"drafting: the draft network runs on {network.device}, the target on {here}; -devd chooses its device"
         for network in networks[1:]
-        if network.device != here
+        if network.weights and network.device != here
     ]
 
 

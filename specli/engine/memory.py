@@ -20,7 +20,7 @@ from specli.models.dflash_config import DFlashConfig
 
 @dataclass(frozen=True)
 class NetworkMemory:
-    """What one network takes, in bytes.
+    """What one network, or a drafter without one, takes, in bytes.
 
     Attributes:
         device: Where it runs.
@@ -32,6 +32,7 @@ class NetworkMemory:
         buffers: What a forward works on, captured hidden states included.
         extra_cells: Cells beyond the context.
         n_slots: Sequences with a cache each.
+        tables: What a drafter without a network takes from the start.
     """
 
     device: str
@@ -43,11 +44,17 @@ class NetworkMemory:
     buffers: int
     extra_cells: int = 0
     n_slots: int = 1
+    tables: int = 0
 
     @property
     def cell_bytes(self) -> int:
         """Keys and values of all sequences, and angles, of one token more of context."""
         return self.n_slots * self.per_cell + self.angles
+
+    @classmethod
+    def of_tables(cls, n_bytes: int) -> NetworkMemory:
+        """A drafter without a network."""
+        return cls("cpu", {}, {}, per_cell=0, angles=0, states=0, buffers=0, tables=n_bytes)
 
     def cache(self, n_ctx: int) -> int:
         """Keys, values, angles and states when the context is full."""
@@ -56,7 +63,7 @@ class NetworkMemory:
     def needed(self, device: str, n_ctx: int, *, with_experts: bool = True) -> int:
         """Bytes on one device."""
         weights = self.weights.get(device, 0) + (self.experts.get(device, 0) if with_experts else 0)
-        return weights + (self.cache(n_ctx) + self.buffers if device == self.device else 0)
+        return weights + (self.cache(n_ctx) + self.buffers + self.tables if device == self.device else 0)
 
 
 @dataclass(frozen=True)

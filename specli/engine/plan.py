@@ -185,6 +185,7 @@ class MemoryPlan:
         cache: The target's keys, values, angles and states when the context is full.
         draft_weights: Matrices of draft networks.
         draft_cache: Their caches.
+        draft_tables: Drafters without a network.
         buffers: What forwards of all networks work on.
     """
 
@@ -193,6 +194,7 @@ class MemoryPlan:
     cache: int
     draft_weights: int
     draft_cache: int
+    draft_tables: int
     buffers: int
 
     @classmethod
@@ -205,6 +207,7 @@ class MemoryPlan:
             cache=target.cache(n_ctx),
             draft_weights=sum(sum(draft.weights.values()) + sum(draft.experts.values()) for draft in drafts),
             draft_cache=sum(draft.cache(n_ctx) for draft in drafts),
+            draft_tables=sum(draft.tables for draft in drafts),
             buffers=sum(network.buffers for network in networks),
         )
 
@@ -216,6 +219,7 @@ class MemoryPlan:
             "cache": self.cache,
             "draft weights": self.draft_weights,
             "draft cache": self.draft_cache,
+            "draft tables": self.draft_tables,
             "buffers": self.buffers,
         }
         return ", ".join(f"{name} {_mib(size)} MiB" for name, size in sizes.items() if size)
