@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
+from specli.cli.options import OPTIONS
 from specli.cli.options.arguments import read_command_line
 from specli.gguf.file import GGUFFile
 
@@ -71,6 +72,13 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_command_parses(command: list[str]) -> None:
     read_command_line(command[0], command[1:], max_operands=1)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_are_named_exist(page: Path) -> None:
+    known = {spelling for option in OPTIONS for spelling in option.spellings}
+    named = set(re.findall(r"`(--?[a-z][\w-]+)", page.read_text(encoding="utf-8")))
+    assert named - known - {"--help"} == set()
 
 
 def test_every_field_of_a_run_record_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
