@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from specli.errors import FormatError
 from specli.gguf.metadata import show
 from specli.tokenizer.pretokenizers import unicode_15
-from specli.tokenizer.vocabulary import Vocabulary
+from specli.tokenizer.vocabulary import TokenTable
 
 # A character without a token is dropped after merging, as llama.cpp does. The library drops it before merging, so that
 # its neighbours join across the gap, unless there is an unknown token: this one, whose id is then removed. No merge
@@ -19,7 +19,7 @@ _UNKNOWN = "\0unknown\0"
 _LINES = re.compile(r"\n+|[^\n]+")
 
 
-def _pairs(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
+def _pairs(vocabulary: TokenTable) -> Iterator[tuple[str, str]]:
     """Merges in order of rank, cut at the first space from index 1 on. Of equal merges the first counts."""
     for merge in dict.fromkeys(vocabulary.merges):
         cut = merge.find(" ", 1)
@@ -28,7 +28,7 @@ def _pairs(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
         yield merge[:cut], merge[cut + 1 :]
 
 
-def _model(vocabulary: Vocabulary, *, byte_fallback: bool) -> models.BPE:
+def _model(vocabulary: TokenTable, *, byte_fallback: bool) -> models.BPE:
     pairs = list(_pairs(vocabulary))
     try:
         return models.BPE(
@@ -47,7 +47,7 @@ def _model(vocabulary: Vocabulary, *, byte_fallback: bool) -> models.BPE:
 class BPEEncoder:
     """Encodes text without special tokens: words by the pre-tokenizer, bytes by GPT-2's alphabet, merges by rank."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: TokenTable) -> None:
         self._unknown = len(vocabulary.ids)
         self._tokenizer = Tokenizer(_model(vocabulary, byte_fallback=False))
         self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -69,7 +69,7 @@ class Gemma4Encoder:
     A run of line ends that is a token is taken whole; merges never cross between line ends and other characters.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: TokenTable) -> None:
         self._ids = vocabulary.ids
         self._unknown = len(vocabulary.ids)
         self._tokenizer = Tokenizer(_model(vocabulary, byte_fallback=True))

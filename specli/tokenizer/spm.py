@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sentencepiece import SentencePieceProcessor
 
 from specli.errors import FormatError, UnsupportedError
-from specli.tokenizer.vocabulary import Vocabulary
+from specli.tokenizer.vocabulary import TokenTable
 
 # Field numbers and values of sentencepiece_model.proto.
 _MODEL_PIECES, _MODEL_TRAINER, _MODEL_NORMALIZER = 1, 2, 3
@@ -49,7 +49,7 @@ def _piece(text: bytes, score: bytes, type: int) -> bytes:
     return _bytes(_MODEL_PIECES, body)
 
 
-def _pieces(vocabulary: Vocabulary) -> Iterable[bytes]:
+def _pieces(vocabulary: TokenTable) -> Iterable[bytes]:
     """All tokens, then the unknown piece.
 
     All are NORMAL, which here means that merges may make them: llama.cpp lets them make control tokens too. Only the
@@ -70,7 +70,7 @@ def _pieces(vocabulary: Vocabulary) -> Iterable[bytes]:
     yield _piece(_UNKNOWN_TEXT, bytes(4), _UNKNOWN)
 
 
-def _model_proto(vocabulary: Vocabulary) -> bytes:
+def _model_proto(vocabulary: TokenTable) -> bytes:
     trainer = (
         _number(_TRAINER_TYPE, _BPE)
         + _number(_TRAINER_BYTE_FALLBACK, 1)
@@ -92,7 +92,7 @@ class SPMEncoder:
         UnsupportedError: The vocabulary lacks byte tokens, so some text would have no encoding.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: TokenTable) -> None:
         missing = [text for text in _BYTE_TEXTS if text not in vocabulary.ids]
         if missing:
             raise UnsupportedError(

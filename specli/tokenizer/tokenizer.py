@@ -12,7 +12,7 @@ from specli.gguf.file import GGUFFile
 from specli.tokenizer.bytelevel import decode_bytes
 from specli.tokenizer.special import HIDDEN, Attribute, Partition
 from specli.tokenizer.stream import StreamDecoder
-from specli.tokenizer.vocabulary import Kind, Vocabulary
+from specli.tokenizer.vocabulary import Kind, TokenTable
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Tokenizer:
         suppress_ids: Tokens that must never be sampled.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: TokenTable) -> None:
         self._vocabulary = vocabulary
         self.kind: Kind = vocabulary.kind
         self.texts: Sequence[str] = vocabulary.texts
@@ -77,7 +77,7 @@ class Tokenizer:
             FormatError: Its keys are missing or contradict each other.
             UnsupportedError: A tokenizer model or pre-tokenizer that is not handled.
         """
-        return cls(Vocabulary.from_gguf(file))
+        return cls(TokenTable.from_gguf(file))
 
     @cached_property
     def _encoder(self) -> Encoder:

@@ -52,7 +52,7 @@ _RSTRIP_EXCEPT = ("<unk>", "<s>", "<|endoftext|>")
 
 
 @dataclass(frozen=True, eq=False)
-class Vocabulary:
+class TokenTable:
     """Everything encoding and decoding need to know, as plain data.
 
     Attributes:
@@ -90,7 +90,7 @@ class Vocabulary:
     specials: tuple[SpecialToken, ...]
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile) -> Vocabulary:
+    def from_gguf(cls, file: GGUFFile) -> TokenTable:
         """Reads and checks the `tokenizer.ggml.` keys.
 
         Raises:
