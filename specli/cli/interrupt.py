@@ -68,6 +68,21 @@ class InterruptFlag:
     ) -> None:
         signal.signal(signal.SIGINT, self._previous)
 
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """While entered, where nothing has to be left consistent, Ctrl-C raises KeyboardInterrupt at once.
+
+        One that came before, and was not answered by clearing `is_set`, does so at the beginning.
+        """
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            if self.is_set:
+                self.is_set = False
+                raise KeyboardInterrupt
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._handle)
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.is_set:
             raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,16 @@ def test_interrupt_stops_the_answer_and_keeps_the_session(talk: Talk) -> None:
     assert talk("a INTERRUPT b c\nnext\n") == "a INTERRUPT \nnext \n"
     assert talk.code == 0
     assert talk("a INTERRUPT b\n", "-st") == "a INTERRUPT \n"
+    assert talk.code == 130
+
+
+def test_interrupt_after_the_last_token_counts_at_the_prompt(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert talk("a INTERRUPT\nnext\n") == "a INTERRUPT \n"  # a pipe: it leaves
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = talk("a INTERRUPT\nnext\nlast INTERRUPT\n", "--color", "off")
+    assert [word for word in ("a", "next", "last") if word in shown] == ["a", "next", "last"]
+    assert talk.err.count("Ctrl-C once more leaves") == 2
+    assert talk("a INTERRUPT\n", "--color", "off", "-st") == "a INTERRUPT \n\n"
     assert talk.code == 130
 
 

@@ -41,18 +41,19 @@ def run(invocation: Invocation) -> None:
     with invocation.console() as console, ExitStack() as stack:
         conversation = Conversation(invocation.settings, console, stack, opener.open_run)
         show_start(conversation.run, invocation.settings, console)
-        is_interrupted = _converse(conversation, console)
+        with InterruptFlag() as interrupt:
+            is_interrupted = _converse(conversation, console, interrupt)
         if invocation.config.output.stats_json:
             write_lines(invocation.config.output.stats_json, map(dump, conversation.records))
-    if is_interrupted and invocation.config.chat.single_turn:
+    if (is_interrupted or interrupt.is_set) and invocation.config.chat.single_turn:
         raise typer.Exit(130)
 
 
-def _converse(conversation: Conversation, console: Console) -> bool:
+def _converse(conversation: Conversation, console: Console, interrupt: InterruptFlag) -> bool:
     """Answers messages until the user leaves; whether the last answer was cut short."""
     config = conversation.config
     is_interrupted = False
-    for message in _messages(conversation, console):
+    for message in _messages(conversation, console, interrupt):
         if message.startswith("/") and (answer := run_command(conversation, message)) is not None:
             if answer.leaves:
                 break
@@ -62,7 +63,7 @@ def _converse(conversation: Conversation, console: Console) -> bool:
         else:
             events = conversation.ask(message)
         try:
-            is_interrupted = _stream(conversation, events, console)
+            is_interrupted = _stream(conversation, events, console, interrupt)
         except SpecliError as error:
             if conversation.config.chat.single_turn:
                 raise
@@ -75,8 +76,11 @@ def _converse(conversation: Conversation, console: Console) -> bool:
     return is_interrupted
 
 
-def _messages(conversation: Conversation, console: Console) -> Iterator[str]:
-    """What the user says: the prompt of `-p` first, then lines; empty ones do not count."""
+def _messages(conversation: Conversation, console: Console, interrupt: InterruptFlag) -> Iterator[str]:
+    """What the user says: the prompt of `-p` first, then lines; empty ones do not count.
+
+    A Ctrl-C since the last line that cut no answer short counts as one at the prompt.
+    """
     first = prompt_text(conversation.config)
     if first is not None:
         if console.out.isatty():
@@ -86,7 +90,8 @@ def _messages(conversation: Conversation, console: Console) -> Iterator[str]:
     was_interrupted = not console.out.isatty()
     while True:
         try:
-            message = read_message(read_line, is_multiline=conversation.config.chat.multiline)
+            with interrupt.raising():
+                message = read_message(read_line, is_multiline=conversation.config.chat.multiline)
         except EOFError:
             return
         except KeyboardInterrupt:  # perhaps meant for an answer that has just ended
@@ -100,21 +105,26 @@ def _messages(conversation: Conversation, console: Console) -> Iterator[str]:
             yield message
 
 
-def _stream(conversation: Conversation, events: Iterator[TokenEvent], console: Console) -> bool:
-    """Shows one answer as it comes; True if Ctrl-C ended it. A second Ctrl-C leaves the program."""
+def _stream(
+    conversation: Conversation, events: Iterator[TokenEvent], console: Console, interrupt: InterruptFlag
+) -> bool:
+    """Shows one answer as it comes; True if Ctrl-C cut it short. A second Ctrl-C leaves the program."""
     view = AnswerView(conversation.config.chat, console)
-    with InterruptFlag() as interrupt:
-        for number, event in enumerate(events):
-            if number == 0:
-                if conversation.config.prompt.verbose:
-                    show_tokens(conversation.run.tokenizer, conversation.prompt_tokens, console)
-                if conversation.starts_thinking():
-                    view.begin_thought()
-            view.show(event)
-            if interrupt.is_set and event.ends_round:
-                break
-        conversation.close_answer(events)
+    is_cut = False
+    for number, event in enumerate(events):
+        if number == 0:
+            if conversation.config.prompt.verbose:
+                show_tokens(conversation.run.tokenizer, conversation.prompt_tokens, console)
+            if conversation.starts_thinking():
+                view.begin_thought()
+        view.show(event)
+        is_cut = interrupt.is_set and event.ends_round and event.stop is None
+        if is_cut:
+            break
+    conversation.close_answer(events)
     view.finish()
     if conversation.config.output.timings:
         console.info(conversation.timing_line())
-    return interrupt.is_set
+    if is_cut:
+        interrupt.is_set = False
+    return is_cut

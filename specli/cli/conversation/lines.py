@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completion
@@ -45,18 +47,39 @@ def read_message(read_line: ReadLine, *, is_multiline: bool) -> str:
 
 def plain_reader() -> ReadLine:
     """Lines of stdin; the prompt is shown on a terminal only."""
-    is_terminal = sys.stdin.isatty()
+    wait = input_waiter(sys.stdin) if sys.stdin.isatty() else None
 
     def read(prompt: str) -> str:
-        if is_terminal:
+        if wait:
             sys.stdout.write(prompt)
             sys.stdout.flush()
+            wait()
         line = sys.stdin.readline()
         if not line:
             raise EOFError
         return line.removesuffix("\n")
 
     return read
+
+
+def input_waiter(terminal: TextIO) -> Callable[[], None]:
+    """What waits until a line can be read, or the handler of a signal raises.
+
+    A signal that arrives just before `read` blocks would be noticed only when a line has come. Here it leaves a byte
+    that ends the wait, whenever it comes.
+    """
+    receiver, sender = os.pipe()  # as long as the program: a signal may still write when a wait is over
+    os.set_blocking(sender, False)
+
+    def wait() -> None:
+        signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+        try:
+            while terminal.fileno() not in select.select([terminal.fileno(), receiver], [], [])[0]:
+                os.read(receiver, 64)
+        finally:
+            signal.set_wakeup_fd(-1)
+
+    return wait
 
 
 def open_reader(commands: Iterable[str], *, is_simple: bool) -> ReadLine:
