@@ -37,7 +37,7 @@ class Session:
         rendered: The prompt of the latest turn as text.
     """
 
-    generate: Callable[[Sequence[int], RequestConfig], Generation]
+    generate: Callable[..., Generation]
     tokenizer: Tokenizer
     template: ChatTemplate
     system: str | None = None
@@ -109,7 +109,7 @@ class Session:
 
     def _answer(self, messages: list[dict[str, Any]], request: RequestConfig) -> Iterator[TokenEvent]:
         rendered = self.render(messages)
-        self.last = self.generate(self.tokenizer.encode_chat(rendered), request)
+        self.last = self.generate(self.tokenizer.encode_chat(rendered), request, text=rendered)
         self.rendered, self.messages = rendered, messages
         try:
             yield from self.last

@@ -98,7 +98,8 @@ def compare(run: Run, entries: Sequence[Entry], prompts: Sequence[StudyPrompt], 
     references: dict[str, list[int]] = {}
     sampling = run.sampling(plan.request)
     for group in groups:
-        sets = dict(zip([e.name for e in group], run.build([e.config for e in group], keeps_files=True), strict=True))
+        built = run.binding.build([entry.config for entry in group], keeps_files=True)
+        sets = dict(zip([entry.name for entry in group], built, strict=True))
         for name, drafters in sets.items():
             contenders[name].types = drafters.names
         rounds = [(encoded[0], -1)] * plan.warmup
@@ -125,7 +126,7 @@ def compare(run: Run, entries: Sequence[Entry], prompts: Sequence[StudyPrompt], 
         "repeats": plan.repeats,
     }
     kernels = run.engine.target.executor.describe()
-    return Comparison(run.target_record, kernels, request, records, list(contenders.values()))
+    return Comparison(run.loader.record, kernels, request, records, list(contenders.values()))
 
 
 def group_by_draft_file(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -148,7 +149,7 @@ def measure(
 ) -> tuple[Sample, list[int]]:
     """One run from scratch, and its tokens."""
     drafters.renew()
-    run.use(drafters)
+    run.binding.use(drafters)
     generation = run.generate(ids, request)
     for _ in generation:
         pass

@@ -114,8 +114,8 @@ def replay_texts(run: Run, config: RunConfig, texts: Sequence[ReplayText], name:
     Raises:
         SpecliError: Drafters do not fit the target, or a token is none of it.
     """
-    plan = run.check(config)
-    drafters = run.build([config], keeps_files=True)[0] if plan.networks else None
+    plan = run.loader.check(config)
+    drafters = run.binding.build([config], keeps_files=True)[0] if plan.networks else None
     merged = Replay(name, 0, 0, (), {})
     for text in texts:
         tokens = list(text.tokens) or run.encode(text.text)
@@ -131,7 +131,7 @@ def replay_texts(run: Run, config: RunConfig, texts: Sequence[ReplayText], name:
                 feed = tokens_only(chain)
             else:
                 drafters.renew()
-                run.use(drafters)
+                run.binding.use(drafters)
                 chain, feed = drafters.chain, with_target(run.engine)
             merged.add(replay(chain, piece, n_prompt=n_prompt, feed=feed))
     return merged

@@ -129,7 +129,7 @@ def synthesise(run: Run, config: RunConfig, prompts: Sequence[StudyPrompt], plan
     costs = CostModel({1: 0.0})
     for number, setting in enumerate(settings):
         plan.on_progress(number, len(settings), "synthetic acceptance")
-        drafted, reference = run.build([setting, plain], keeps_files=True)
+        drafted, reference = run.binding.build([setting, plain], keeps_files=True)
         totals, base = Totals(), Totals()
         for repeat in range(-plan.warmup, plan.repeats):
             for ids in prompt_ids:
@@ -145,7 +145,7 @@ def synthesise(run: Run, config: RunConfig, prompts: Sequence[StudyPrompt], plan
             break
     plan.on_progress(1, 1, "")
     points = [_point(drafted, totals, base, costs) for drafted, totals, base in measured]
-    return Synthesis(run.target_record, run.engine.target.executor.describe(), types, costs, points)
+    return Synthesis(run.loader.record, run.engine.target.executor.describe(), types, costs, points)
 
 
 def sweep(run: Run, config: RunConfig) -> list[RunConfig]:
@@ -173,7 +173,7 @@ def _is_on(synth: SynthConfig) -> bool:
 
 
 def _without_synth(run: Run, config: RunConfig) -> DrafterPlan:
-    return run.check(replace(config, speculation=replace(config.speculation, synth=SynthConfig())))
+    return run.loader.check(replace(config, speculation=replace(config.speculation, synth=SynthConfig())))
 
 
 def _point(drafted: DrafterSet, totals: Totals, base: Totals, costs: CostModel) -> SynthPoint:

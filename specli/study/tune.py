@@ -157,7 +157,8 @@ def tune(
         raise UsageError("--tune needs a drafter", hint="name some with --spec-type, or give one with -md")
     deadline = time.monotonic() + seconds
     tables = [draft for name, draft in drafts if tables_of([name])]
-    plain, *_ = run.build([config, *tables], keeps_files=True)  # tables too: the target gets room for their drafts
+    # The tables are built, too, so that the target gets room for their drafts.
+    plain, *_ = run.binding.build([config, *tables], keeps_files=True)
     answers = Answers()
     for number, prompt in enumerate(prompts):
         plan.on_progress(number, len(prompts), f"plain: {prompt.id}")
@@ -285,7 +286,7 @@ class Measurer:
     def __call__(self, setting: SpeculationConfig) -> tuple[float, float]:
         """Measured speed against plain decoding, run in between."""
         entry = replace(self.config, speculation=setting)
-        drafted, plain = self.run.build([entry, self.plain], keeps_files=True)
+        drafted, plain = self.run.binding.build([entry, self.plain], keeps_files=True)
         request: RequestConfig = self.plan.request
         totals, reference = Totals(), Totals()
         for prompt in self.prompts:

@@ -115,7 +115,7 @@ class ScriptedRun:
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    def generate(self, prompt: Sequence[int], request: RequestConfig) -> Words:
+    def generate(self, prompt: Sequence[int], request: RequestConfig, *, text: str | None = None) -> Words:
         self.requests.append(request)
         self.prompt = bytes(prompt).decode()
         if TOO_LONG in self.prompt:

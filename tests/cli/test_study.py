@@ -139,7 +139,7 @@ def test_replay_reads_no_weights(
     Path("text.txt").write_text("the cat sat on the mat. " * 6)
     arguments = ["stats", "-m", target, *NGRAM, "--replay", "text.txt"]
     with monkeypatch.context() as patch:
-        patch.setattr("specli.engine.load.load_model", None)
+        patch.setattr("specli.engine.loader.load_model", None)
         code, out, _ = specli(capsys, *arguments)
         assert code == 0
         assert "ngram-simple+ngram-map-k" in out

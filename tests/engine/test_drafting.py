@@ -70,13 +70,13 @@ def test_hidden_states_that_are_not_captured_make_the_target_load_again(config: 
 
 def test_sets_side_by_side_take_turns(config: RunConfig, eagle3: RunConfig) -> None:
     with open_target(config) as run:
-        plain, table, network = run.build(
+        plain, table, network = run.binding.build(
             [config, replace(config, speculation=speculation(["ngram-simple"], 6)), eagle3]
         )
         outcomes = []
         for drafters in (plain, network, table, network, plain):
             drafters.renew()
-            run.use(drafters)
+            run.binding.use(drafters)
             outcomes.append((tokens(run), [(stats.name, stats.acc_tokens) for stats in drafters.chain.stats]))
         assert len({tuple(found) for found, _ in outcomes}) == 1
         assert outcomes[1] == outcomes[3]
@@ -84,11 +84,11 @@ def test_sets_side_by_side_take_turns(config: RunConfig, eagle3: RunConfig) -> N
 
 def test_renewed_table_counts_from_zero(config: RunConfig) -> None:
     with open_target(config) as run:
-        [drafters] = run.build([replace(config, speculation=speculation(["ngram-simple"], 6))])
+        [drafters] = run.binding.build([replace(config, speculation=speculation(["ngram-simple"], 6))])
         counts = []
         for _ in range(2):
             drafters.renew()
-            run.use(drafters)
+            run.binding.use(drafters)
             tokens(run)
             stats = drafters.chain.stats[0]
             counts.append((stats.n_begin, stats.n_draft, stats.gen_tokens))
@@ -122,11 +122,11 @@ def test_lookup_file_is_left_alone_when_asked(config: RunConfig, tmp_path: Path)
         config, speculation=SpeculationConfig(types=("ngram-cache",), tables={"ngram-cache": {"dynamic": path}})
     )
     with open_target(config) as run:
-        run.use(run.build([cache])[0])
+        run.binding.use(run.binding.build([cache])[0])
         tokens(run)
-        run.build([config], keeps_files=True)
+        run.binding.build([config], keeps_files=True)
         assert not path.exists()
-        run.use(run.build([cache])[0])
+        run.binding.use(run.binding.build([cache])[0])
         tokens(run)
     assert path.exists()
 

@@ -31,7 +31,7 @@ from specli.models.tensors import Tensors
 from tests.support.runs import GREEDY, ONE_THREAD, executors, speculation
 from tests.support.tiny_drafters import tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
-from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair
+from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair, tiny_target
 
 GIB, MIB = 2**30, 2**20
 F16, Q8_0 = QuantType.F16, QuantType.Q8_0
@@ -137,7 +137,7 @@ def test_plan_with_a_drafter_is_what_is_allocated(
     """The Gemma 4 assistant has no cache: it reads the target's."""
     target, draft = tiny_pair(tmp_path, name, family)
     with open_engine(config(target, draft, name)) as run:
-        networks, lines = run.networks, run.start_lines()
+        networks, lines = run.loader.networks, run.start_lines()
     assert len(networks) == 2
     caches = sum(n.per_cell * (256 + n.extra_cells) + n.states for n in networks)
     assert caches == allocated["kv_layer"] + allocated["recurrent_layer"]
@@ -147,6 +147,22 @@ def test_plan_with_a_drafter_is_what_is_allocated(
     if draft:
         with GGUFFile.open(draft) as file:
             assert plan.draft_weights == sum(4 * t.n_elements for t in file.tensors.values() if len(t.shape) > 1)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen35"])
+def test_every_sequence_has_a_cache(tmp_path: Path, allocated: Counter[str], family: str) -> None:
+    """Keys, values and states are there per sequence, weights and angles once."""
+    target = tiny_target(tmp_path / "m.gguf", family)
+    networks = []
+    for n_slots in (1, 3):
+        allocated.clear()
+        with open_engine(config(target, n_slots=n_slots)) as run:
+            [found] = run.loader.networks
+        assert found.cache(256) - 256 * found.angles == allocated["kv_layer"] + allocated["recurrent_layer"]
+        networks.append(found)
+    one, three = networks
+    assert three.cache(256) - one.cache(256) == 2 * (256 * one.per_cell + one.states)
+    assert three.weights == one.weights
 
 
 def config(target: Path, draft: Path | None = None, *types: str, **fields: Any) -> RunConfig:
@@ -159,7 +175,7 @@ def config(target: Path, draft: Path | None = None, *types: str, **fields: Any) 
 def test_heads_in_the_target_count_once(tmp_path: Path) -> None:
     path = tiny_mtp(tmp_path / "m.gguf", "qwen3")
     with open_engine(config(path, None, "draft-mtp")) as run:
-        plan = MemoryPlan.of(run.networks, 256)
+        plan = MemoryPlan.of(run.loader.networks, 256)
     with GGUFFile.open(path) as file:
         sizes = {name: 4 * t.n_elements for name, t in file.tensors.items() if len(t.shape) > 1}
     assert plan.draft_weights == sum(size for name, size in sizes.items() if name.startswith("blk.2."))
@@ -230,7 +246,7 @@ def test_context_that_fits() -> None:
 def available(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Bytes that devices seem to have; to be filled."""
     room: dict[str, int] = {}
-    for module in ("plan", "load"):
+    for module in ("plan", "loader"):
         monkeypatch.setattr(f"specli.engine.{module}.available_bytes", lambda device="cpu": room[device])
     return room
 
@@ -259,10 +275,10 @@ def test_context_leaves_room_for_the_drafters_of_every_group(tmp_path: Path, ava
     lines = []
     for n in (1, 2, 3):
         with open_target(groups[0][0]) as run:
-            run.fit(groups[:n])
-            lines.append(run.target_line())
-            drafters = run.build(groups[n - 1])
-            run.use(drafters[0])
+            run.loader.fit(groups[:n])
+            lines.append(run.loader.line())
+            drafters = run.binding.build(groups[n - 1])
+            run.binding.use(drafters[0])
             assert any(line.startswith("context: ") for line in run.start_lines())
     sizes = [int(line.rpartition(" ")[2]) for line in lines]
     assert sizes == sorted(sizes, reverse=True)
@@ -299,7 +315,7 @@ def test_experts_of_a_huge_file_are_read_when_they_are_chosen(tmp_path: Path) ->
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with open_engine(RunConfig(load, speculation=SpeculationConfig(types=("none",)), n_ctx=256)) as run:
         assert len(list(run.generate([5, 6], RequestConfig(n_predict=2, sampling=GREEDY)))) == 2
-        assert MemoryPlan.of(run.networks, 256).experts > 50 * GIB
+        assert MemoryPlan.of(run.loader.networks, 256).experts > 50 * GIB
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 400 * MIB
 
 

@@ -231,8 +231,8 @@ def test_replay_with_and_without_a_network_reads_the_same_text(run: Run, base: R
 
 def test_replaying_what_the_target_wrote_gives_what_drafting_got(run: Run, base: RunConfig) -> None:
     config = ngram(base)
-    [drafters] = run.build([config])
-    run.use(drafters)
+    [drafters] = run.binding.build([config])
+    run.binding.use(drafters)
     ids = run.encode("the cat sat on the cat")
     generation = run.generate(ids, replace(REQUEST, n_predict=60))
     for _ in generation:
@@ -310,7 +310,7 @@ def test_synthetic_settings_that_are_wrong(
 
 
 def test_difference_is_found_with_its_gap(run: Run, base: RunConfig) -> None:
-    run.use(run.build([base])[0])
+    run.binding.use(run.binding.build([base])[0])
     ids = run.encode("the cat")
     generation = run.generate(ids, REQUEST)
     for _ in generation:

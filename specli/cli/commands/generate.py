@@ -22,8 +22,9 @@ from specli.files import check_writable
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
-    from specli.engine.load import Run, RunResult
+    from specli.engine.load import Run
     from specli.engine.loop import Generation
+    from specli.engine.result import RunResult
 
 NO_TEMPLATE = "the prompt is used as it is; specli chat --single-turn applies the model's chat template"
 
@@ -143,7 +144,7 @@ def _generate(
     is_streamed = not config.output.json
     if config.prompt.display and is_streamed:
         console.write(prompt.text)
-    events = engine.generate(ids, request_config(config))
+    events = engine.generate(ids, request_config(config), text=prompt.text)
     try:
         for event in events:
             if is_streamed and event.text:

@@ -110,8 +110,8 @@ def _compare(console: Console, settings: Settings, config: CommandConfig, interr
     prompts = study_prompts(config)
     with ExitStack() as stack:
         engine = stack.enter_context(opener.open_target(plain, console.trace))
-        engine.fit([entry.config for entry in group] for group in group_by_draft_file(entries))
-        console.info(engine.target_line())
+        engine.loader.fit([entry.config for entry in group] for group in group_by_draft_file(entries))
+        console.info(engine.loader.line())
         with study_progress(console) as on_progress:
             comparison = compare(engine, entries, prompts, study_plan(engine, config, on_progress, interrupt))
     report(console, config, [comparison])

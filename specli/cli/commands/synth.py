@@ -65,8 +65,8 @@ def _measure(console: Console, settings: Settings, config: CommandConfig, interr
         opener.open_target(base_config(settings, config), console.trace) as engine,
         study_progress(console) as on_progress,
     ):
-        engine.fit([[setup]])
-        console.info(engine.target_line())
+        engine.loader.fit([[setup]])
+        console.info(engine.loader.line())
         plan = study_plan(engine, config, on_progress, interrupt)
         with console.without_notices():
             return synthesise(engine, setup, study_prompts(config), plan, sweeps=config.study.sweep)

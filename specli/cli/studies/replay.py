@@ -44,7 +44,7 @@ def replay_text(console: Console, settings: Settings, config: CommandConfig) -> 
         opener.open_target(base_config(settings, config), console.trace) as engine,
         study_progress(console) as on_progress,
     ):
-        engine.fit([entry.config] for entry in entries)
+        engine.loader.fit([entry.config] for entry in entries)
         for number, entry in enumerate(entries):
             on_progress(number, len(entries), entry.name)
             results.append(replay_texts(engine, entry.config, texts, entry.name))

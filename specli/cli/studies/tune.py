@@ -27,7 +27,7 @@ def tune_drafters(console: Console, settings: Settings, config: CommandConfig, i
     drafts = [(entry.name, entry.config) for entry in draft_entries(settings, config)]
     prompts = study_prompts(config)
     with opener.open_target(plain, console.trace) as engine, study_progress(console) as on_progress:
-        engine.fit([draft] for _, draft in drafts)
+        engine.loader.fit([draft] for _, draft in drafts)
         plan = study_plan(engine, config, on_progress, interrupt)
         with console.without_notices():
             tuning = tune(engine, plain, drafts, prompts, plan, seconds=config.study.tune_seconds)
