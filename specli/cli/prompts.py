@@ -63,4 +63,6 @@ def parse_prompt(path: Path, number: int, line: str) -> Prompt:
     record = {"prompt": value} if isinstance(value, str) else value
     if not isinstance(record, dict) or not isinstance(record.get("prompt"), str):
         raise FormatError(f"{path}: line {number}: expected a string or an object with a string prompt")
+    if isinstance(record.get("id"), dict | list):  # it is written with the result, however deep it is
+        raise FormatError(f"{path}: line {number}: id is not a text or a number")
     return Prompt(record["prompt"], record.get("id"), str(record.get("category") or "own"))

@@ -7,6 +7,7 @@ never look at raw metadata.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -233,10 +234,19 @@ class Keys:
         return self._metadata.get(self.full(name), "u32", default)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """An f32; a default of None makes it required."""
-        if default is None:
-            return self._metadata.require(self.full(name), "f32")
-        return self._metadata.get(self.full(name), "f32", default)
+        """A finite f32, 0 or more; a default of None makes it required."""
+        key = self.full(name)
+        value = self._metadata.require(key, "f32") if default is None else self._metadata.get(key, "f32", default)
+        if not 0 <= value < math.inf:
+            raise self.error(name, value, "a finite number, 0 or more")
+        return value
+
+    def positive(self, name: str, default: float) -> float:
+        """A finite f32 above 0."""
+        value = self.number(name, default)
+        if not value:
+            raise self.error(name, value, "more than 0")
+        return value
 
     def text(self, name: str, default: str) -> str:
         """The string under a key, or `default`."""
@@ -347,15 +357,14 @@ def _rope(keys: Keys, head_size: int) -> RopeConfig:
     if n_rot > head_size or n_rot % 2:
         raise keys.error("rope.dimension_count", n_rot, f"even and at most the head size ({head_size})")
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
-    base = keys.number("rope.freq_base", 10000.0)
-    if not base > 0 or not factor >= 0 or (scaling == "yarn" and base == 1):
-        expected = f"more than 0, and not 1 with yarn, with rope.scaling.factor ({factor}) at least 0"
-        raise keys.error("rope.freq_base", base, expected)
+    base = keys.positive("rope.freq_base", 10000.0)
+    if scaling == "yarn" and base == 1:
+        raise keys.error("rope.freq_base", base, "another base than 1 with yarn")
     return RopeConfig(
         n_rot=n_rot,
         base=base,
         scaling=scaling,
         factor=factor if factor and scaling != "none" else 1.0,
         n_ctx_original=keys.count("rope.scaling.original_context_length", keys.count("context_length")),
-        attention_factor=keys.number("rope.scaling.attn_factor", 1.0),
+        attention_factor=keys.positive("rope.scaling.attn_factor", 1.0),
     )

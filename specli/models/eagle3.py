@@ -78,12 +78,12 @@ def taps_of(file: GGUFFile) -> tuple[int, ...]:
     """The boundaries a draft file reads.
 
     Raises:
-        FormatError: It names none.
+        FormatError: It names none, or one twice.
     """
     key = f"{ARCHITECTURE}.target_layers"
     taps = tuple(file.metadata.require(key, "[int]"))
-    if not taps or min(taps) < 0:
-        raise FormatError(f"{file.path}: key {key} is {list(taps)}, expected at least one layer, counted from 0")
+    if not taps or min(taps) < 0 or len(set(taps)) < len(taps):
+        raise FormatError(f"{file.path}: key {key} is {list(taps)}, expected different layers, counted from 0")
     return taps
 
 

@@ -31,7 +31,7 @@ class Gemma3(Model):
         keys = Keys(file)
         window = keys.integer("attention.sliding_window", 0)
         slides = keys.sliding(len(config.layers), config.n_layers, _DEFAULT_PERIOD) if window else None
-        base = keys.number("rope.freq_base_swa", _DEFAULT_WINDOW_BASE)
+        base = keys.positive("rope.freq_base_swa", _DEFAULT_WINDOW_BASE)
 
         def refine(index: int, layer: LayerConfig) -> LayerConfig:
             if config.n_layers == _LAYERS_27B:

@@ -47,7 +47,7 @@ class Gemma4(Model):
                 "attention.value_length", config.layers[0].head_size_v, "equal to the key length, also _swa"
             )
         window = keys.count("attention.sliding_window")
-        base = keys.number("rope.freq_base_swa", _DEFAULT_WINDOW_BASE)
+        base = keys.positive("rope.freq_base_swa", _DEFAULT_WINDOW_BASE)
         n_rot = keys.count("rope.dimension_count_swa", config.layers[0].rope.n_rot)
         if n_rot > size or n_rot % 2:
             raise keys.error("rope.dimension_count_swa", n_rot, f"even and at most the head size ({size})")

@@ -49,7 +49,7 @@ class AssistantConfig:
             raise keys.error("attention.sliding_window_pattern", "missing or no array", "one entry per block")
         slides = keys.sliding(n_blocks, n_blocks, 0)
         window, size = keys.count("attention.sliding_window"), keys.count("attention.key_length_swa")
-        base = keys.number("rope.freq_base_swa", network.layers[0].rope.base)
+        base = keys.positive("rope.freq_base_swa", network.layers[0].rope.base)
         n_rot = keys.count("rope.dimension_count_swa", network.layers[0].rope.n_rot)
 
         def refine(layer: LayerConfig, *, is_sliding: bool) -> LayerConfig:

@@ -31,7 +31,7 @@ class GptOss(Model):
         window = keys.count("attention.sliding_window")
         slides = keys.sliding(n_blocks, config.n_layers, _DEFAULT_PERIOD)
         experts = keys.experts(n_blocks, gating=Gating.SOFTMAX_CHOSEN, is_normalised=False)
-        base = keys.number("rope.freq_base_swa", config.layers[0].rope.base)
+        base = keys.positive("rope.freq_base_swa", config.layers[0].rope.base)
 
         def refine(index: int, layer: LayerConfig) -> LayerConfig:
             n_rot = layer.rope.n_rot

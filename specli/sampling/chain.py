@@ -28,6 +28,7 @@ from specli.sampling.links import (
     TopP,
     Typical,
     Xtc,
+    f32,
 )
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 from specli.sampling.vocabulary import Vocabulary
@@ -99,7 +100,7 @@ def _top_p(context: ChainContext) -> Link | None:
 
 def _min_p(context: ChainContext) -> Link | None:
     p = context.config.min_p
-    return MinP(p, context.config.min_keep) if p > 0 else None
+    return MinP(p, context.config.min_keep) if f32(p) > 0 else None
 
 
 def _xtc(context: ChainContext) -> Link | None:

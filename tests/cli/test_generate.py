@@ -89,6 +89,14 @@ def test_line_separators_inside_a_json_string_do_not_end_the_line(
     assert capsys.readouterr().out == "one\u2028two\u0085three \nfour \n"
 
 
+def test_an_id_is_a_text_or_a_number(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A deep one could be read, and not be written again."""
+    deep = "[" * 900 + "]" * 900
+    Path("p.jsonl").write_text(f'{{"prompt": "x", "id": {deep}}}\n')
+    assert generate("--prompts", "p.jsonl", "--json") == 1
+    assert capsys.readouterr().err == "error: p.jsonl: line 1: id is not a text or a number\n"
+
+
 def test_prompt_from_a_file_loses_one_newline(
     opener: ScriptedOpener, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

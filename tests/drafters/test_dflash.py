@@ -368,9 +368,13 @@ REFUSALS: dict[str, Refusal] = {
         dflash(taps=(1, 3)), "draft-dflash", {}, IncompatibleError,
         "{draft}: hidden state 3 does not exist in {target} (0 to 2)",
     ),
+    "a tap twice": (
+        keys(dflash__target_layers=("[i32]", [1, 1])), "draft-dflash", {}, FormatError,
+        "{draft}: key dflash.target_layers is [1, 1], expected different layers, counted from 0",
+    ),
     "no taps": (
         keys(dflash__target_layers=("[i32]", [])), "draft-dflash", {}, FormatError,
-        "{draft}: key dflash.target_layers is [], expected at least one layer, counted from 0",
+        "{draft}: key dflash.target_layers is [], expected different layers, counted from 0",
     ),
     "mask id": (
         keys(tokenizer__ggml__mask_token_id=("u32", 355)), "draft-dflash", {}, FormatError,

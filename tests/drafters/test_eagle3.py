@@ -39,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "own ends": {"own_embeddings": True, "own_head": True},
     "narrower than the target": {"width": 32, "own_embeddings": True, "reduced": 64, "head_size": 16},
     "rotary factors": {"factors": True},
-    "five taps": {"taps": (0, 1, 1, 2, 0)},
+    "two taps": {"taps": (2, 0)},
     "one head for all": {"n_head_kv": 1, "head_size": 32},
 }
 
@@ -231,9 +231,13 @@ def refusal(target: Path, draft: Path) -> str:
 WRONG_FILES: dict[str, tuple[dict[str, Any], str]] = {
     "width of the target": ({"target_width": 32}, "DRAFT: target hidden width 32 does not match TARGET (64)"),
     "tap": ({"taps": (0, 1, 3)}, "DRAFT: hidden state 3 does not exist in TARGET (0 to 2)"),
+    "a tap twice": (
+        {"metadata": {"eagle3.target_layers": ("[i32]", [0, 1, 1])}},
+        "DRAFT: key eagle3.target_layers is [0, 1, 1], expected different layers, counted from 0",
+    ),
     "no taps": (
         {"metadata": {"eagle3.target_layers": ("[i32]", [])}},
-        "DRAFT: key eagle3.target_layers is [], expected at least one layer, counted from 0",
+        "DRAFT: key eagle3.target_layers is [], expected different layers, counted from 0",
     ),
     "taps missing": (
         {"metadata": {"eagle3.target_layers": None}},

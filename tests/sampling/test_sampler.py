@@ -305,3 +305,11 @@ def test_settings_out_of_range_are_usage_errors(settings: dict[str, Any], messag
     with pytest.raises(UsageError) as caught:
         make(**settings)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("p", [1e-320, 1e-60])
+def test_min_p_below_float32_is_off(p: float) -> None:
+    """llama.cpp keeps the value as a float, which is 0 there, and does nothing then."""
+    row = rows(1)[0]
+    drawn = [make(seed=3, min_p=value, top_k=0, top_p=1.0).sample(row) for value in (p, 0.0)]
+    assert drawn[0] == drawn[1]
