@@ -139,7 +139,7 @@ class Run:
             replace(used.plan.config if used else self.loader.config, n_ctx=self.engine.n_ctx),
             self.loader.record,
             self.tokenizer.decode(generation.prompt, special=True) if text is None else text,
-            plain_step(generation.timings, self.engine.plain_step_ns),
+            plain_step(generation.timings, generation.plain_steps, self.engine.plain_step_ns),
         )
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -217,8 +218,8 @@ class Engine:
         del slot.history[length:]
         self.target.cache.truncate(slot.index, length)
 
-    def plain_step_ns(self, repeats: int = 3) -> float:
-        """Time of a forward of one row at the end of the latest history, the least of `repeats`.
+    def plain_step_ns(self, repeats: int = 5) -> float:
+        """Time of a forward of one row at the end of the latest history, the median of `repeats`.
 
         The newest token is evaluated again, which writes the values that are there already.
         """
@@ -230,7 +231,7 @@ class Engine:
             begun = time.perf_counter_ns()
             self.target.forward(ids, last, rows, self._counting[:1])
             times.append(time.perf_counter_ns() - begun)
-        return float(min(times))
+        return float(median(times))
 
     # -- a step ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +318,8 @@ class Engine:
             timings.draft_ns += drafted - begun + settled - verified
             timings.verify_ns += evaluated - drafted
             if each.n_evaluated:
+                if each.draft is None:
+                    each.sequence.plain_steps.append(verified - drafted)
                 timings.count_round(len(each.tokens) - 1, each.n_accepted, settled - begun)
                 if each.sequence.request.trace:
                     each.record(drafted - begun, evaluated - drafted)

@@ -111,6 +111,7 @@ class Sequence:
         logprobs: Filled when the request asks for them.
         prompt_logprobs: Filled when the request asks for them.
         rounds: Filled when the request asks for a trace.
+        plain_steps: Nanoseconds of forward and sampling in every round without a draft.
     """
 
     def __init__(self, prompt: list[int], request: RequestConfig, sampler: Sampler, tokenizer: Tokenizer) -> None:
@@ -130,6 +131,7 @@ class Sequence:
         self.logprobs: list[TokenLogprob] = []
         self.prompt_logprobs: list[TokenLogprob] = []
         self.rounds: list[Round] = []
+        self.plain_steps: list[int] = []
         self._tokenizer = tokenizer
         self._decoder: StreamDecoder = tokenizer.stream(special=request.special)
         self._stops = StopMatcher(request.stop)

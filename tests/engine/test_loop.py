@@ -321,3 +321,29 @@ def test_trace_records_every_round() -> None:
         (1, (2, 3, 45, 45), (2, 3, 4), 2),
         (4, (5, 6), (5, 6, 7), 2),
     ]
+
+
+def test_the_time_of_the_consumer_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by 1 ns a reading and, while the consumer has a token, by an hour."""
+    hour, now = 3600 * 10**9, 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 1
+        return now
+
+    monkeypatch.setattr("time.perf_counter_ns", clock)
+    generation = make([ScriptedDrafter(half_right)]).generate([0], request(10))
+    for _ in generation:
+        now += hour
+    timings = generation.timings
+    assert 0 < timings.draft_ns + timings.verify_ns + timings.sample_ns <= timings.predicted_ns < hour
+
+
+@pytest.mark.parametrize(("draft", "n_plain"), [(nothing, 9), (wrong, 1), (right, 0)])
+def test_plain_steps_are_those_of_the_rounds_without_a_draft(draft: Any, n_plain: int) -> None:
+    """The last token of a limited request is never drafted for."""
+    generation = make([ScriptedDrafter(draft)]).generate([0], request(10))
+    list(generation)
+    assert len(generation.plain_steps) == n_plain == generation.timings.n_rounds - generation.timings.n_rounds_drafted
+    assert all(0 < step <= generation.timings.predicted_ns for step in generation.plain_steps)
