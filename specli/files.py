@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +27,51 @@ _KINDS = (
     (stat.S_ISBLK, "device"),
     (stat.S_ISSOCK, "socket"),
 )
+
+
+SNIFFED = 256  # bytes of a file by which its kind is seen
+_CONVERT = "specli convert makes a GGUF file of a checkpoint's folder"
+_UNPACK = "unpack it and give the file inside"
+_CONTENTS: tuple[tuple[bytes, str, str], ...] = (
+    (b"version https://git-lfs", "a git-LFS pointer", "fetch the file itself: git lfs pull"),
+    (b"<!doctype html", "an HTML page", "download the file itself, not the page that shows it"),
+    (b"<html", "an HTML page", "download the file itself, not the page that shows it"),
+    (b"{", "JSON", "give the file of the weights; specli convert makes one of a checkpoint's folder"),
+    (b"[", "JSON", "give the file of the weights; specli convert makes one of a checkpoint's folder"),
+    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint", _CONVERT),
+    (b"\x80\x02", "a Python pickle, perhaps a PyTorch checkpoint", _CONVERT),
+    (b"\x1f\x8b", "a gzip archive", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive", _UNPACK),
+    (b"\xfd7zXZ", "an xz archive", _UNPACK),
+    (b"7z\xbc\xaf", "a 7z archive", _UNPACK),
+    *(
+        (magic, "a model in the format before GGUF", "get the model as GGUF, or convert its checkpoint again")
+        for magic in (b"lmgg", b"tjgg", b"fmgg", b"algg", b"ggml", b"ggjt", b"ggmf", b"ggla")
+    ),
+)
+"""How files begin that are found in place of models and checkpoints, what they are, and a hint."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds, in words.
+
+    Attributes:
+        what: With its article.
+        hint: What to do about it where something else was expected.
+    """
+
+    what: str
+    hint: str
+
+
+def content_of(head: bytes) -> Content | None:
+    """What a file holds by its first `SNIFFED` bytes; None if it is nothing that is known here."""
+    if int.from_bytes(head[:8], "little") < 1 << 32 and head[8:9] == b"{":
+        return Content("a safetensors file", _CONVERT)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    found = (Content(what, hint) for mark, what, hint in _CONTENTS if head.startswith(mark) or text.startswith(mark))
+    return next(found, None)
 
 
 def read_text(path: Path, what: str = "cannot be read", *, encoding: str = "utf-8") -> str:

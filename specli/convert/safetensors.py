@@ -19,7 +19,7 @@ import numpy as np
 from specli.convert.lazy import Array, LazyTensor
 from specli.convert.values import parse_json
 from specli.errors import FormatError
-from specli.files import file_size
+from specli.files import SNIFFED, content_of, file_size
 from specli.gguf.metadata import show
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
@@ -116,12 +116,16 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
     size = file_size(path)
     try:
         with path.open("rb") as file:
-            prefix = file.read(8)
-            n_header = int.from_bytes(prefix, "little")
-            if len(prefix) < 8 or n_header > size - 8:
+            head = file.read(SNIFFED)
+            n_header = int.from_bytes(head[:8], "little")
+            other = content_of(head)
+            if other is not None and other.what != "a safetensors file":
+                raise FormatError(f"{path}: not a safetensors file, but {other.what}", hint=other.hint)
+            if len(head) < 8 or n_header > size - 8:
                 raise FormatError(f"{path}: truncated: header of {n_header} bytes in a file of {size} bytes")
             if n_header > MAX_HEADER_BYTES:
                 raise FormatError(f"{path}: header of {n_header} bytes is above the limit of {MAX_HEADER_BYTES}")
+            file.seek(8)
             content = file.read(n_header)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specli.errors import FormatError
-from specli.files import file_size, read_text
+from specli.files import SNIFFED, content_of, file_size, read_text
 from specli.gguf.metadata import show
 
 MAX_JSON_BYTES = 512 << 20
@@ -49,7 +49,11 @@ def parse_json(path: Path, text: str, what: str = "", *, unique: bool = False) -
     """
     try:
         return json.loads(text, object_pairs_hook=_unique if unique else None)
-    except (ValueError, RecursionError) as error:  # ValueError also for integers of more digits than Python reads
+    except (ValueError, RecursionError) as error:
+        other = content_of(text[:SNIFFED].encode("utf-8", "replace"))
+        if other is not None and other.what != "JSON":
+            raise FormatError(f"{path}: not JSON, but {other.what}", hint=other.hint) from None
+        # ValueError also for integers of more digits than Python reads
         raise FormatError(f"{path}: {what}not JSON: {error}") from None
 
 

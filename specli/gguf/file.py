@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from specli.errors import FormatError, ResourceError, UnsupportedError
+from specli.files import SNIFFED, content_of
 from specli.gguf.metadata import NUMBER_FORMATS, Metadata, Value, ValueType, number_array, show, string_array
 from specli.gguf.overrides import Override, with_overrides
 from specli.gguf.quant import QuantTensor, QuantType
@@ -126,6 +127,9 @@ def _check_shard(shard: _Shard, number: int, n_shards: int) -> None:
         )
 
 
+_AGAIN = "copy or download it again"
+
+
 class _Shard:
     """One mapped file: `metadata`, `tensors`, `n_bytes`. Parses on construction."""
 
@@ -138,17 +142,24 @@ class _Shard:
         self.metadata = self._read_metadata(n_pairs)
         self.tensors = self._read_tensors(n_tensors)
 
-    def _fail(self, message: str) -> NoReturn:
-        raise FormatError(f"{self.path}: {message}")
+    def _fail(self, message: str, hint: str | None = None) -> NoReturn:
+        raise FormatError(f"{self.path}: {message}", hint=hint)
+
+    def _fail_as_truncated(self, what: str, end: int) -> NoReturn:
+        self._fail(f"truncated: {what} at byte {end}, the file has {self.n_bytes} bytes", _AGAIN)
 
     def _map(self) -> mmap.mmap:
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for a writer
                 raise ResourceError(f"{self.path}: not a regular file")
-            if status.st_size < _HEADER.size:
-                self._fail(f"not a GGUF file: {status.st_size} bytes, a header has {_HEADER.size}")
             with self.path.open("rb") as file:
+                head = file.read(SNIFFED)
+                if not head.startswith(MAGIC):
+                    self._fail(*_not_gguf(head))
+                if status.st_size < _HEADER.size:
+                    self.n_bytes = status.st_size
+                    self._fail_as_truncated("the header ends", _HEADER.size)
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: a null byte in the path
             reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
@@ -160,7 +171,7 @@ class _Shard:
         """Moves past `n` bytes; returns where they begin."""
         start = self._position
         if n > self.n_bytes - start:
-            self._fail(f"{what} at byte {start} needs {n} bytes, the file ends after {self.n_bytes - start}")
+            self._fail_as_truncated(f"{what} ends", start + n)
         self._position += n
         return start
 
@@ -186,9 +197,7 @@ class _Shard:
 
     def _read_header(self) -> tuple[int, int]:
         """Numbers of tensors and of key-value pairs."""
-        magic, version, n_tensors, n_pairs = _HEADER.unpack_from(self._buffer, self._take(_HEADER.size, "header"))
-        if magic != MAGIC:
-            self._fail(f"not a GGUF file: starts with {magic!r}, expected {MAGIC!r}")
+        _, version, n_tensors, n_pairs = _HEADER.unpack_from(self._buffer, self._take(_HEADER.size, "header"))
         if version and version & 0xFFFF == 0:
             raise UnsupportedError(f"{self.path}: big-endian GGUF, only little-endian files are read")
         if version not in _VERSIONS:
@@ -262,7 +271,7 @@ class _Shard:
         base = padded(self._position, alignment)
         data = np.frombuffer(self._buffer, np.uint8)
         tensors: dict[str, QuantTensor] = {}
-        expected = 0
+        expected = end = 0
         for name, type, shape, offset in infos:
             what = f"tensor {show(name)}"
             if name in tensors:
@@ -270,11 +279,11 @@ class _Shard:
             if offset != expected:
                 self._fail(f"{what} has offset {offset}, expected {expected}")
             n_bytes = math.prod(shape[:-1]) * type.row_bytes(shape[-1])
-            rest = max(0, self.n_bytes - base - offset)
-            if n_bytes > rest:
-                self._fail(f"{what} at byte {base + offset} needs {n_bytes} bytes, the file ends after {rest}")
+            end = base + offset + n_bytes
             tensors[name] = QuantTensor(name, type, shape, data[base + offset : base + offset + n_bytes])
             expected = padded(offset + n_bytes, alignment)
+        if end > self.n_bytes:
+            self._fail_as_truncated("the last tensor ends", end)
         return tensors
 
     def _read_tensor_info(self, index: int) -> tuple[str, QuantType, tuple[int, ...], int]:
@@ -298,6 +307,16 @@ class _Shard:
             )
         offset: int = self._number("<Q", f"offset of {what}")
         return name, type, tuple(reversed(extents)), offset
+
+
+def _not_gguf(head: bytes) -> tuple[str, str | None]:
+    """What a file is that is no GGUF file, by its first bytes, and what can be done."""
+    other = content_of(head)
+    if other is not None:
+        return f"not a GGUF file, but {other.what}", other.hint
+    if not any(head):
+        return f"not a GGUF file: it {'starts with zeros' if head else 'is empty'}", _AGAIN
+    return f"not a GGUF file: starts with {head[:4]!r}, expected {MAGIC!r}", None
 
 
 def padded(n: int, alignment: int) -> int:

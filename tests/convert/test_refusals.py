@@ -168,6 +168,16 @@ def name_with_line_end(directory: Path) -> None:
     raw_safetensors(directory, entries((0, 4)).replace('"a"', '"a\\nb"'), 4)
 
 
+def pointer_as_weights(directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+    )
+
+
+def page_as_config(directory: Path) -> None:
+    (directory / "config.json").write_text("<!doctype html><title>Sign in</title>")
+
+
 def folder_as_weights(directory: Path) -> None:
     no_weights(directory)
     (directory / "model.safetensors").mkdir()
@@ -286,6 +296,14 @@ FILES: list[tuple[Callable[[Path], None], str]] = [
     (
         name_with_line_end,
         r"qwen3/model.safetensors: tensor name 'a\nb' is no name of at most 500 printable characters",
+    ),
+    (
+        pointer_as_weights,
+        "qwen3/model.safetensors: not a safetensors file, but a git-LFS pointer | fetch the file itself: git lfs pull",
+    ),
+    (
+        page_as_config,
+        "qwen3/config.json: not JSON, but an HTML page | download the file itself, not the page that shows it",
     ),
     (folder_as_weights, "qwen3/model.safetensors: is a directory, expected a file"),
     (pipe_as_weights, "qwen3/model.safetensors: is a pipe, expected a file"),

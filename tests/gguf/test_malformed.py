@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specli.errors import ResourceError, UnsupportedError
+from specli.errors import FormatError, ResourceError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from tests.support.raw_gguf import ARCHITECTURE, ARRAY, STR, U32, file_bytes, info, pair, text
@@ -46,11 +46,11 @@ def test_null_byte_in_the_path() -> None:
 
 
 def test_empty_file(path: Path) -> None:
-    assert refusal(path, b"") == "not a GGUF file: 0 bytes, a header has 24"
+    assert refusal(path, b"") == "not a GGUF file: it is empty"
 
 
 def test_other_file(path: Path) -> None:
-    assert refusal(path, b"PK\3\4" + bytes(40)) == r"not a GGUF file: starts with b'PK\x03\x04', expected b'GGUF'"
+    assert refusal(path, b"PK\3\4" + bytes(40)) == "not a GGUF file, but a zip archive, perhaps a PyTorch checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,14 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
 def test_string_longer_than_the_file(path: Path, length: int) -> None:
     content = file_bytes([ARCHITECTURE, pair("k", STR, struct.pack("<Q", length))])
     at = 24 + len(ARCHITECTURE) + 9 + 4 + 8
-    rest = len(content) - at
-    assert refusal(path, content) == f"key 'k' at byte {at} needs {length} bytes, the file ends after {rest}"
+    assert refusal(path, content) == f"truncated: key 'k' ends at byte {at + length}, the file has {len(content)} bytes"
 
 
 def test_key_longer_than_the_file(path: Path) -> None:
     content = file_bytes([struct.pack("<Q", 1 << 40) + bytes(20)])
-    assert refusal(path, content) == f"key 0 at byte 32 needs {1 << 40} bytes, the file ends after {len(content) - 32}"
+    assert (
+        refusal(path, content) == f"truncated: key 0 ends at byte {32 + (1 << 40)}, the file has {len(content)} bytes"
+    )
 
 
 def test_key_longer_than_the_format_allows(path: Path) -> None:
@@ -160,7 +161,10 @@ def test_alignment_that_is_no_power_of_two(path: Path, alignment: int) -> None:
 def test_huge_alignment(path: Path) -> None:
     pairs = [ARCHITECTURE, pair("general.alignment", U32, struct.pack("<I", 1 << 30))]
     content = file_bytes(pairs, [info("t", (1,), QuantType.F32, 0)], bytes(4))
-    assert refusal(path, content) == "tensor 't' at byte 1073741824 needs 4 bytes, the file ends after 0"
+    assert (
+        refusal(path, content)
+        == f"truncated: the last tensor ends at byte {(1 << 30) + 4}, the file has {len(content)} bytes"
+    )
 
 
 def test_alignment_of_another_type(path: Path) -> None:
@@ -183,7 +187,10 @@ def test_alignment_of_another_type(path: Path) -> None:
 def test_sizes_do_not_wrap(path: Path, extents: tuple[int, ...], n_bytes: int) -> None:
     content = file_bytes(infos=[info("t", extents, QuantType.F32, 0)], data=bytes(64))
     at = len(content) - 64
-    assert refusal(path, content) == f"tensor 't' at byte {at} needs {n_bytes} bytes, the file ends after 64"
+    assert (
+        refusal(path, content)
+        == f"truncated: the last tensor ends at byte {at + n_bytes}, the file has {at + 64} bytes"
+    )
 
 
 def test_rows_that_are_no_whole_blocks(path: Path) -> None:
@@ -200,7 +207,7 @@ def test_unknown_quant_type(path: Path, type: int) -> None:
 def test_tensor_past_the_end(path: Path) -> None:
     content = file_bytes(infos=[info("t", (16,), QuantType.F32, 0)], data=bytes(63))
     at = len(content) - 63
-    assert refusal(path, content) == f"tensor 't' at byte {at} needs 64 bytes, the file ends after 63"
+    assert refusal(path, content) == f"truncated: the last tensor ends at byte {at + 64}, the file has {at + 63} bytes"
 
 
 @pytest.mark.parametrize("offset", [16, 32, 255, (1 << 64) - 1])
@@ -235,3 +242,34 @@ def test_too_many_axes(path: Path) -> None:
 def test_empty_axis(path: Path) -> None:
     content = file_bytes(infos=[info("t", (32, 0), QuantType.F32, 0)])
     assert refusal(path, content) == "tensor 't' has an empty axis: [32, 0]"
+
+
+OTHERS = {
+    "HTML": (b"<!DOCTYPE html>\n<html>", "not a GGUF file, but an HTML page"),
+    "HTML after blanks": (b"\n\n  <HTML lang=en>", "not a GGUF file, but an HTML page"),
+    "git-LFS": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 1\n",
+        "not a GGUF file, but a git-LFS pointer",
+    ),
+    "safetensors": (
+        (50).to_bytes(8, "little") + b'{"a":{"dtype"' + bytes(60),
+        "not a GGUF file, but a safetensors file",
+    ),
+    "JSON": (b'\xef\xbb\xbf{"error": "not found"}', "not a GGUF file, but JSON"),
+    "pickle": (b"\x80\x02}q\x00." + bytes(30), "not a GGUF file, but a Python pickle, perhaps a PyTorch checkpoint"),
+    "gzip": (b"\x1f\x8b\x08" + bytes(30), "not a GGUF file, but a gzip archive"),
+    "GGJT": (b"tjgg\3\0\0\0" + bytes(30), "not a GGUF file, but a model in the format before GGUF"),
+    "zeros": (bytes(100), "not a GGUF file: it starts with zeros"),
+    "short text": (b"hi", "not a GGUF file: starts with b'hi', expected b'GGUF'"),
+    "short": (b"GGUF\3\0", "truncated: the header ends at byte 24, the file has 6 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_files_are_named(path: Path, name: str) -> None:
+    content, message = OTHERS[name]
+    assert refusal(path, content) == message
+    if "starts with b" not in message:
+        with pytest.raises(FormatError) as caught:
+            GGUFFile.open(path)
+        assert caught.value.hint
