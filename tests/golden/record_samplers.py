@@ -56,9 +56,11 @@ CASES: dict[str, dict[str, object]] = {
     "adaptive_p_off": {"samplers": ["top_k", "adaptive_p"]},
     "bias": {"logit_bias": [[3, 2.5], [4, float("-inf")], [5, -1.0]], "temperature": 1.5},
     "order": {"samplers": ["temperature", "min_p", "top_p", "top_k"], "temperature": 1.4, "top_k": 10},
+    "typical_large": OFF | {"typical_p": 0.4},
+    "typical_large_most": OFF | {"typical_p": 0.95},
 }  # fmt: skip
-# Few tokens, so that sequences repeat.
-SMALL = {"dry": 16, "penalties": 40, "penalties_last": 40}
+# Few tokens, so that sequences repeat; or many, so that whole lists are sorted in llama.cpp's buckets.
+SIZES = {"dry": 16, "penalties": 40, "penalties_last": 40, "typical_large": 16000, "typical_large_most": 16000}
 
 
 class TokenData(Structure):
@@ -167,7 +169,7 @@ def main() -> None:
             if isinstance(v, list)
         }
         config = SamplingSettings(**(settings | lists | {"seed": seed}))  # type: ignore[arg-type]
-        n_vocab = SMALL.get(name, N_VOCAB)
+        n_vocab = SIZES.get(name, N_VOCAB)
         default = asdict(SamplingSettings())
         changed = {k: v for k, v in asdict(config).items() if v != default[k]}
         cases[name] = {"config": changed, "n_vocab": n_vocab, "steps": upstream.run(config, rows(name, n_vocab))}
