@@ -1,11 +1,14 @@
 """Grammars (GBNF, Lark) and JSON schemas as a constraint on tokens, through llguidance.
 
-Every end token is allowed exactly where the text may end, as in llama.cpp. Other control tokens never are.
+As in llama.cpp, every end token is allowed exactly where the text may end, and other control tokens count as the text
+they are written with.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,15 +17,15 @@ import numpy.typing as npt
 from specli.errors import SpecliError, UsageError
 from specli.sampling.candidates import Floats
 from specli.sampling.config import SamplingConfig
+from specli.sampling.gbnf import ROOT, parse_gbnf
+from specli.sampling.json_schema import parse_json_schema
+from specli.sampling.lark import MARK, OPTIONS, to_lark
 from specli.sampling.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-_LARK_MARK = "%llguidance"  # a grammar that starts so is Lark already (as in llama.cpp)
 _CONTROL = b"\xff"  # llguidance: a token that is not text
-# llama.cpp's JSON whitespace: none, a blank, or one or two line feeds with an indentation; never endless.
-_JSON_SPACE = r"(\x20|\n{1,2}[ \t]{0,20})?"
 
 
 class _Words:
@@ -37,7 +40,7 @@ class _Words:
         self.tokens: list[bytes] = []
         self.special_token_ids: list[int] = []
         for token in range(n_vocab):
-            piece = b"" if token in vocabulary.eog_ids else vocabulary.piece(token)
+            piece = b"" if token in vocabulary.eog_ids else vocabulary.piece(token, special=True)
             if not piece:
                 self.special_token_ids.append(token)
             self.tokens.append(piece or _CONTROL + b"<|%d|>" % token)
@@ -46,53 +49,42 @@ class _Words:
         return self._vocabulary.encode(text, add_special=False, parse_special=False)
 
 
-def _open_tokenizer(vocabulary: Vocabulary, n_vocab: int) -> LLTokenizer:
+def _open_tokenizer(words: _Words, vocabulary: Vocabulary, n_vocab: int) -> LLTokenizer:
     """The trie of the vocabulary's bytes."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
-    words = _Words(vocabulary, n_vocab)
     ends = sorted(vocabulary.eog_ids) or [words.eos_token_id]
     return LLTokenizer(TokenizerWrapper(words), n_vocab=n_vocab, eos_token=ends)
 
 
-def _compile(config: SamplingConfig) -> tuple[str, str] | None:
-    """What constrains the text, for messages, and its llguidance grammar; None without a constraint."""
-    from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import gbnf_to_lark
-
+def _compile(config: SamplingConfig, vocabulary: Vocabulary, forbidden: Collection[int]) -> tuple[str, str]:
+    """What constrains the text, for messages, and its llguidance grammar."""
     if config.json_schema is not None:
-        try:
-            document = LLMatcher.grammar_from_json_schema(
-                config.json_schema, defaults={"whitespace_flexible": True, "whitespace_pattern": _JSON_SPACE}
-            )
-            schema = json.loads(document)["grammars"][0]["json_schema"]
-            return "JSON schema", LLMatcher.grammar_from_lark(
-                _unforced(f"{_LARK_MARK} {{}}\nstart: %json {json.dumps(schema)}")
-            )
-        except ValueError as error:
-            raise UsageError(f"JSON schema: {_first_line(error)}") from None
-    if not config.grammar:
-        return None
-    if config.grammar.startswith(_LARK_MARK):
-        return "grammar", LLMatcher.grammar_from_lark(_unforced(config.grammar))
+        what, rules = "JSON schema", parse_json_schema(config.json_schema)
+    elif config.grammar and config.grammar.startswith(MARK):
+        return "grammar", _with_options(config.grammar)
+    else:
+        assert config.grammar is not None
+        what, rules = "grammar", parse_gbnf(config.grammar, partial(_whole_token, vocabulary))
     try:
-        return "grammar", LLMatcher.grammar_from_lark(_unforced(gbnf_to_lark(config.grammar)))
-    except Exception as error:  # plain ones, for rules that are missing
-        raise UsageError(f"grammar: {_first_line(error)}") from None
+        body = to_lark(rules, ROOT, forbidden)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
+    return what, _with_options(f"{MARK} {{}}\n{body}")
 
 
-def _unforced(lark: str) -> str:
-    """The grammar with every token allowed that goes on with the text, as in llama.cpp.
+def _whole_token(vocabulary: Vocabulary, text: str) -> int | None:
+    tokens = vocabulary.encode(text, add_special=False, parse_special=True)
+    return tokens[0] if len(tokens) == 1 else None
 
-    Otherwise, where the grammar leaves no choice, llguidance allows only the tokens that the tokenizer makes of the
-    text to come. It would ask for ` {` instead of `{` with SPM vocabularies, which put a blank before every text.
-    """
+
+def _with_options(lark: str) -> str:
     head, separator, rest = lark.partition("\n")
     try:
-        options = json.loads(head.removeprefix(_LARK_MARK) or "{}")
+        options = json.loads(head.removeprefix(MARK) or "{}")
     except ValueError:
         return lark  # llguidance says what is wrong with it
-    return f"{_LARK_MARK} {json.dumps({'no_forcing': True, **options})}{separator}{rest}"
+    return f"{MARK} {json.dumps(OPTIONS | options)}{separator}{rest}"
 
 
 def _first_line(error: object) -> str:
@@ -121,15 +113,18 @@ class Grammar:
         """
         if not config.grammar and config.json_schema is None:
             return None
-        from llguidance import LLMatcher
+        from llguidance import LLMatcher, LLParserLimits
 
-        compiled = _compile(config)
-        assert compiled is not None
-        what, source = compiled
-        matcher = LLMatcher(_open_tokenizer(vocabulary, n_vocab), source, log_level=0)
+        words = _Words(vocabulary, n_vocab)
+        what, source = _compile(config, vocabulary, words.special_token_ids)
+        matcher = LLMatcher(
+            _open_tokenizer(words, vocabulary, n_vocab),
+            LLMatcher.grammar_from_lark(source),
+            log_level=0,
+            limits=LLParserLimits(verbose_errors=False),
+        )
         if matcher.is_error():
-            problem = _first_line(matcher.get_error())
-            raise UsageError(f"{what}: {problem.rpartition('failed to compile JSON schema: ')[2]}")
+            raise UsageError(f"{what}: {_first_line(matcher.get_error())}")
         return cls(matcher, n_vocab)
 
     def allows(self, token: int) -> bool:

@@ -136,12 +136,9 @@ def test_lark_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("settings", "start"),
     [
-        ({"grammar": 'root ::= "a'}, "grammar: Unexpected end of input"),
-        ({"grammar": 'other ::= "a"'}, "grammar: No 'root' rule found"),
-        ({"grammar": "root ::= missing"}, "grammar: Rule 'missing' not found"),
         ({"grammar": "%llguidance {}\nnothing"}, "grammar: "),
-        ({"json_schema": "{"}, "JSON schema: EOF while parsing"),
-        ({"json_schema": '{"type": "foo"}'}, "JSON schema: Invalid type: foo"),
+        ({"json_schema": "{"}, "JSON schema: not JSON: Expecting"),
+        ({"json_schema": '{"type": "foo"}'}, "JSON schema: #: unknown type 'foo', known are object"),
         ({"json_schema": "[1]"}, "JSON schema: "),
         ({"json_schema": ""}, "JSON schema: "),
     ],
