@@ -42,6 +42,15 @@ def check_number(pair: FilePair, what: str, found: int, expected: int) -> None:
         raise IncompatibleError(f"{pair.file.path}: {what} {found} does not match {pair.target_file.path} ({expected})")
 
 
+def context_doubt(file: GGUFFile, n_ctx: int) -> str | None:
+    """What speaks against drafting as far as a context reaches: the draft network has seen shorter ones only."""
+    key = f"{file.architecture}.context_length"
+    trained = file.metadata.require(key, "u32") if key in file.metadata else n_ctx
+    if trained >= n_ctx:
+        return None
+    return f"{file.path}: trained with a context of {trained} tokens, here it has {n_ctx}; drafts may miss beyond"
+
+
 def check_taps(pair: FilePair, taps: Sequence[int], n_layers: int) -> None:
     """Refuses hidden states that the target does not have.
 

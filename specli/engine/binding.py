@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +14,8 @@ from specli.engine.loader import Loader
 from specli.engine.loop import Engine
 from specli.engine.verify import lossless_rule
 from specli.errors import SpecliError
+
+log = logging.getLogger(__name__)
 
 
 class Binding:
@@ -74,6 +77,8 @@ class Binding:
         """From now on requests use these drafters, one of those that `build` returned last; the cache starts empty."""
         self.used = drafters
         self.engine.use(drafters.chain, drafters.rule)
+        for doubt in drafters.plan.doubts(self.loader.n_ctx):
+            log.warning(doubt)
 
     def change(self, config: RunConfig) -> None:
         """Replaces the drafters in use; if that fails, the old ones are used on.

@@ -21,6 +21,8 @@ from specli.drafters import (
 )
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
+from specli.drafters.pairing import context_doubt
+from specli.drafters.vocabulary import check_texts, vocabulary_doubts
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.memory import NetworkMemory, draft_memory
 from specli.engine.placement import executor_of, weight_lines
@@ -123,6 +125,18 @@ class DrafterPlan:
             tuple(tap for spec in self.networks for tap in spec.taps(self.pair.file)),
             any(spec.reads_nextn for spec in self.networks),
         )
+
+    def doubts(self, n_ctx: int) -> list[str]:
+        """What speaks against the draft file in a context of `n_ctx` tokens, although it fits."""
+        pair = self.pair
+        if not self.networks or pair.file is pair.target_file:
+            return []
+        context, vocabulary = context_doubt(pair.file, n_ctx), pair.draft_vocabulary
+        paths = {"target_path": pair.target_file.path, "draft_path": pair.file.path}
+        return [
+            *(vocabulary_doubts(pair.vocabulary, vocabulary, **paths) if vocabulary else []),
+            *([context] if context else []),
+        ]
 
     def memory(self, options: ModelOptions, *, kernels: str, device: str) -> list[NetworkMemory]:
         """What the networks take beside a target with these options, which its kernels run on its device."""
@@ -254,6 +268,8 @@ def plan_drafters(
     plan = DrafterPlan(config, tuple(specs), tuple(lines), pair, tokenizer)
     for spec in plan.networks:
         spec.check(pair)
+    if draft_file is not None and pair.draft_vocabulary is not None:
+        check_texts(tokenizer, pair.draft_vocabulary, target_path=target_file.path, draft_path=draft_file.path)
     return plan
 
 

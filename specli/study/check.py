@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specli.drafters import DRAFTERS, NetworkSpec, detect_type
-from specli.drafters.vocabulary import FIRST_COMPARED
+from specli.drafters.vocabulary import MAX_DIFFERING, differing_tokens
 from specli.engine.config import RunConfig
 from specli.engine.drafting import plan_drafters
 from specli.errors import FormatError, SpecliError
@@ -35,12 +35,14 @@ class Fact:
         target: What the target says.
         draft: What the draft file says.
         is_match: Whether they fit; None where they need not.
+        is_doubtful: Whether it speaks against the pair without ruling it out.
     """
 
     what: str
     target: str
     draft: str
     is_match: bool | None = None
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Fit:
         facts: What was compared.
         coverage: Of the text, where one was given and the draft vocabulary is reduced.
         notes: What else there is to know.
+        doubts: What speaks against the pair without ruling it out.
     """
 
     target: str
@@ -81,6 +84,7 @@ class Fit:
     facts: tuple[Fact, ...]
     coverage: Coverage | None = None
     notes: tuple[str, ...] = field(default=())
+    doubts: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -104,10 +108,12 @@ def check_fit(config: RunConfig, text: str | None = None) -> Fit:
         model_class(target).check(target)
         tokenizer = Tokenizer.from_gguf(target)
         error: SpecliError | None = None
+        doubts: list[str] = []
         types = config.speculation.types or tuple(filter(None, (detect_type(draft),)))
         try:
             plan = plan_drafters(config, target, tokenizer, draft if config.draft else None)
             types = tuple(spec.name for spec in plan.specs)
+            doubts = plan.doubts(model_class(target).configure(target).n_ctx_train)
         except SpecliError as problem:
             error = problem
         mapping = _mapping(draft, tokenizer)
@@ -120,6 +126,7 @@ def check_fit(config: RunConfig, text: str | None = None) -> Fit:
             tuple(_facts(target, draft, tokenizer, types, mapping)),
             _coverage(tokenizer, mapping, text) if text is not None and mapping is not None else None,
             tuple(_notes(draft, types, mapping, text)),
+            tuple(doubts),
         )
 
 
@@ -159,7 +166,9 @@ def _facts(
         own = "own" if name in draft.tensors else "borrowed from the target"
         yield Fact(name, "present" if name in target.tensors else "tied", own)
     yield Fact("rope base", _base(target), _base(draft))
-    yield Fact("context", str(config.n_ctx_train), str(_number(draft, "context_length") or "n/a"))
+    trained = _number(draft, "context_length")
+    is_short = trained is not None and trained < config.n_ctx_train
+    yield Fact("context", str(config.n_ctx_train), str(trained or "n/a"), is_doubtful=is_short)
     block = _number(draft, "block_size")
     if block is not None:
         yield Fact("draft block", "", f"{block} slots")
@@ -174,15 +183,13 @@ def _vocabulary_facts(draft: GGUFFile, tokenizer: Tokenizer, types: Sequence[str
     if "tokenizer.ggml.model" not in draft.metadata or "tokenizer.ggml.tokens" not in draft.metadata:
         return
     own = Tokenizer.from_gguf(draft)
-    yield Fact("tokenizer", tokenizer.kind, own.kind, tokenizer.kind == own.kind if is_compared else None)
-    pairs = list(zip(tokenizer.texts, own.texts, strict=False))
-    n_differing = sum(mine != theirs for mine, theirs in pairs[FIRST_COMPARED:])
-    yield Fact(
-        "tokens",
-        str(tokenizer.n_vocab),
-        f"{own.n_vocab}, {n_differing} differ",
-        not n_differing if is_compared else None,
-    )
+    n_differing = len(differing_tokens(tokenizer, own))
+    most = 0 if is_compared else MAX_DIFFERING * min(tokenizer.n_vocab, own.n_vocab)
+    kinds = Fact("tokenizer", tokenizer.kind, own.kind, tokenizer.kind == own.kind)
+    tokens = Fact("tokens", str(tokenizer.n_vocab), f"{own.n_vocab}, {n_differing} differ", not n_differing)
+    for fact in (kinds, tokens):
+        is_harmless = not fact.is_match and n_differing <= most
+        yield replace(fact, is_match=None, is_doubtful=True) if is_harmless else fact
 
 
 def _notes(draft: GGUFFile, types: Sequence[str], mapping: list[int] | None, text: str | None) -> Iterator[str]:

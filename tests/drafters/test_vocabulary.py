@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specli.drafters.vocabulary import check_vocabularies
+from specli.drafters.vocabulary import check_texts, check_vocabularies, vocabulary_doubts
 from specli.errors import IncompatibleError
 
 
@@ -42,6 +42,7 @@ def changed(at: dict[int, str]) -> list[str]:
         Words(texts=Words().texts + ["pad"] * 128),
         Words(add_bos=False, bos_id=9),  # V5: counts only where both add it
         Words(eos_id=9),
+        Words(kind="spm"),  # all tokens agree
     ],
 )
 def test_fitting_pairs(draft: Words) -> None:
@@ -51,7 +52,7 @@ def test_fitting_pairs(draft: Words) -> None:
 @pytest.mark.parametrize(
     ("draft", "message"),
     [
-        (Words(kind="spm"), "d.gguf: vocabulary kind spm does not match t.gguf (bpe)"),
+        (Words(kind="spm", texts=changed({7: "x"})), "d.gguf: vocabulary kind spm does not match t.gguf (bpe)"),
         (Words(bos_id=9), "d.gguf: BOS token 9 does not match t.gguf (1)"),
         (
             Words(texts=Words().texts[:150]),
@@ -59,7 +60,7 @@ def test_fitting_pairs(draft: Words) -> None:
         ),
         (
             Words(texts=changed({7: "x", 200: "y"})),
-            "d.gguf: token 7 is 'x', in t.gguf 'w7' (2 tokens differ)",
+            "d.gguf: token 7 is 'x', in t.gguf 'w7' (2 of 300 tokens differ)",
         ),
     ],
 )
@@ -72,3 +73,36 @@ def test_pairs_that_do_not_fit(draft: Words, message: str) -> None:
 def test_eos_counts_where_both_add_it() -> None:
     with pytest.raises(IncompatibleError, match=r"EOS token 3 does not match t\.gguf \(2\)"):
         check(replace(Words(), add_eos=True, eos_id=3), Words(add_eos=True))
+
+
+PATHS = {"target_path": Path("t.gguf"), "draft_path": Path("d.gguf")}
+
+
+def test_network_of_another_vocabulary_is_refused() -> None:
+    """15 of 300 tokens, a twentieth, may be renamed; the first five never count."""
+    renamed = dict.fromkeys(range(20), "x")
+    check_texts(Words(), Words(texts=changed(renamed)), **PATHS)
+    with pytest.raises(IncompatibleError) as caught:
+        check_texts(Words(), Words(texts=changed(renamed | {20: "x"})), **PATHS)
+    assert str(caught.value) == "d.gguf: token 5 is 'x', in t.gguf 'w5' (16 of 300 tokens differ)"
+    assert caught.value.hint == "the drafter was made for a target with another vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("draft", "doubts"),
+    [
+        (Words(), []),
+        (Words(texts=changed({0: "x"})), []),
+        (Words(kind="spm"), ["d.gguf: vocabulary kind spm, in t.gguf bpe, although all tokens agree"]),
+        (Words(texts=changed({8: "x", 9: "y"})), ["d.gguf: token 8 is 'x', in t.gguf 'w8' (2 of 300 tokens differ)"]),
+        (
+            Words(kind="spm", texts=changed({8: "x"})),
+            [
+                "d.gguf: vocabulary kind spm, in t.gguf bpe",
+                "d.gguf: token 8 is 'x', in t.gguf 'w8' (1 of 300 tokens differ)",
+            ],
+        ),
+    ],
+)
+def test_what_speaks_against_a_pair(draft: Words, doubts: list[str]) -> None:
+    assert vocabulary_doubts(Words(), draft, **PATHS) == doubts

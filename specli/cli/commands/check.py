@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specli.study.check import Fit
 
 MARKS = {True: "fits", False: "DIFFERS", None: ""}
+DOUBTFUL = "doubtful"
 
 
 def run(invocation: Invocation) -> None:
@@ -67,7 +68,10 @@ def _show(out: RichConsole, fit: Fit, console: Console) -> None:
     table(
         out,
         ("compared", "target", "drafter", "verdict"),
-        [(fact.what, fact.target or "–", fact.draft, MARKS[fact.is_match]) for fact in fit.facts],
+        [
+            (fact.what, fact.target or "–", fact.draft, DOUBTFUL if fact.is_doubtful else MARKS[fact.is_match])
+            for fact in fit.facts
+        ],
     )
     if fit.coverage:
         covered = fit.coverage.n_covered / max(1, fit.coverage.n_tokens)
@@ -76,8 +80,10 @@ def _show(out: RichConsole, fit: Fit, console: Console) -> None:
         notes(out, [f"missing: {missing}"] if missing else [])
     notes(out, fit.notes)
     out.print()
+    for doubt in fit.doubts:
+        out.print(f"doubtful: {doubt}", style="yellow", markup=False, soft_wrap=True)
     if fit.error is None:
-        out.print("The drafter fits.", style="bold green")
+        out.print(f"The drafter fits{', with doubts' if fit.doubts else ''}.", style="bold green")
         return
     out.print(f"The drafter does not fit: {fit.error}", style="bold red", markup=False, soft_wrap=True)
     if fit.hint:
