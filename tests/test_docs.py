@@ -13,6 +13,7 @@ from specli.cli import main
 from specli.cli.options import OPTIONS
 from specli.cli.options.arguments import read_command_line
 from specli.gguf.file import GGUFFile
+from tests.support.checkpoints import CASES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -81,20 +82,37 @@ def test_options_that_are_named_exist(page: Path) -> None:
     assert named - known - {"--help"} == set()
 
 
-def test_every_field_of_a_run_record_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+RECORDS = {
+    "run": "generate {demo} -n 12 --trace --logprobs 1 -p x",
+    "stats": "stats {demo} -n 8 --n-prompts 1 --repeat 1",
+    "tune": "stats {demo} -n 8 --n-prompts 1 --tune --tune-seconds 1",
+    "synth": "synth {demo} -n 8 --n-prompts 1 --spec-synth-len 2",
+    "check": "check -m demo -md demo --spec-type draft-eagle3",
+    "replay": "stats -m demo --spec-type ngram-map-k --replay {text}",
+    "convert": "convert {checkpoint} --dry-run",
+}
+FREE = ("settings", "metadata", "unused", "verify_ms", "values", "rows")  # their keys are options, names or numbers
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_field_of_a_record_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     def names(value: object) -> set[str]:
         if isinstance(value, list):
             return set().union(*map(names, value))
         if not isinstance(value, dict):
             return set()
-        return set(value) | names([item for key, item in value.items() if key != "settings"])
+        return set(value) | names([item for key, item in value.items() if key not in FREE])
 
-    run = "generate -m demo -md demo --spec-type draft-eagle3 -n 12 --temp 0 --json --trace --logprobs 1 -p"
-    assert main([*run.split(), "A long time ago"]) == 0
+    checkpoint, text = tmp_path / "llama", tmp_path / "text"
+    CASES["llama"].write(checkpoint)
+    text.write_text("the cat sat on the mat and the cat sat on the mat", encoding="utf-8")
+    demo = "-m demo -md demo --spec-type draft-eagle3 --temp 0"
+    command = RECORDS[name].format(demo=demo, checkpoint=checkpoint, text=text)
+    assert main([*command.split(), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     explained = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")))
-    assert record["rounds"]
-    assert names(record) <= explained
+    assert record["schema"] == f"specli.{name}/1"
+    assert names(record) - explained == set()
 
 
 @pytest.mark.parametrize("name", ["eagle3", "dflash", "dspark", "mtp"])
