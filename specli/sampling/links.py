@@ -364,7 +364,9 @@ class Distribution(Picker):
 
 
 class Mirostat(Picker):
-    """Steers the surprise of the picked tokens towards τ bits (versions 1 and 2).
+    """Steers the surprise of the tokens towards τ bits (versions 1 and 2).
+
+    The picked token counts, as in llama.cpp; where rejection sampling takes another one of the list, that one does.
 
     Args:
         version: 1 cuts to k tokens by a fit of Zipf's law, 2 cuts by surprise.
@@ -382,14 +384,27 @@ class Mirostat(Picker):
         self._limit = self._limit_by_fit if version == 1 else self._limit_by_surprise
         self._version = version
         self._stream = stream
+        self._pending: tuple[int, Ids, Floats, np.float32] | None = None  # picked token, list, chances, μ before
 
     def pick(self, candidates: Candidates) -> int:
         candidates.sort()
         candidates.keep_largest(self._limit(candidates.softmax()))
         p = candidates.probabilities = candidates.softmax()
         index = pick_discrete(p, self._stream)
-        self._mu -= self._eta * (f32(-math.log2(p[index])) - self._tau)
+        self._pending = candidates.token(index), candidates.token_ids(), p, self._mu
+        self._mu = self._steered(self._mu, p[index])
         return index
+
+    def accept(self, token: int) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and pending[0] != token:
+            _, ids, p, mu = pending
+            for chance in p[ids == token]:
+                self._mu = self._steered(mu, chance)
+
+    def _steered(self, mu: np.float32, p: np.float32) -> np.float32:
+        steered: np.float32 = mu - self._eta * (f32(-math.log2(p)) - self._tau)
+        return steered
 
     def _limit_by_surprise(self, p: Floats) -> int:
         with np.errstate(divide="ignore"):
@@ -412,12 +427,12 @@ class Mirostat(Picker):
         return int(k) if 1 <= k < 2**31 else 1  # beyond int32 llama.cpp's conversion gives the smallest integer
 
     def reset(self) -> None:
-        self._mu = f32(2) * self._tau
+        self._mu, self._pending = f32(2) * self._tau, None
         self._stream.rewind()
 
     def copy(self) -> Mirostat:
         twin = Mirostat(self._version, self._tau, self._eta, self._n_vocab, self._stream.copy())
-        twin._mu = self._mu
+        twin._mu, twin._pending = self._mu, self._pending
         return twin
 
 
@@ -440,7 +455,7 @@ class AdaptiveP(Picker):
     def _start(self) -> None:
         self._weight = f32(1) / (f32(1) - self._decay)
         self._sum = self._target / (f32(1) - self._decay)
-        self._pending: tuple[int, np.float32] | None = None
+        self._pending: tuple[Ids, Floats] | None = None  # the list, and its tokens' original probabilities
 
     def pick(self, candidates: Candidates) -> int:
         original = candidates.probabilities = candidates.softmax()
@@ -453,14 +468,16 @@ class AdaptiveP(Picker):
         candidates.change(np.arange(len(candidates)), np.where(candidates.logits == -np.inf, candidates.logits, logits))
         candidates.probabilities = candidates.softmax()
         index = pick_discrete(candidates.probabilities, self._stream)
-        self._pending = candidates.token(index), original[index]
+        self._pending = candidates.token_ids(), original
         return index
 
     def accept(self, token: int) -> None:
-        if self._pending and self._pending[0] == token:
-            self._sum = self._pending[1] + self._decay * self._sum
-            self._weight = f32(1) + self._decay * self._weight
-        self._pending = None
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            ids, original = pending
+            for p in original[ids == token]:  # the picked one, or the one that rejection sampling takes
+                self._sum = p + self._decay * self._sum
+                self._weight = f32(1) + self._decay * self._weight
 
     def reset(self) -> None:
         self._start()

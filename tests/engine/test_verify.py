@@ -295,6 +295,49 @@ def test_rates_of_zero_give_the_tokens_of_plain_decoding() -> None:
     assert found == expected
 
 
+LEARNING: tuple[dict[str, Any], ...] = (
+    {"mirostat": 2, "mirostat_ent": 1.0, "mirostat_lr": 2.0},
+    {"mirostat": 1, "mirostat_ent": 1.0, "mirostat_lr": 2.0},
+    {"samplers": ("adaptive_p",), "adaptive_target": 0.5, "adaptive_decay": 0.5},
+)
+
+
+@pytest.mark.parametrize("settings", LEARNING, ids=["mirostat 2", "mirostat 1", "adaptive_p"])
+def test_samplers_learn_from_the_token_that_was_taken(settings: dict[str, Any]) -> None:
+    """Rejection sampling may take another one than they picked: they go on as if they had picked that."""
+    row = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    chances = {}
+    for taken in (0, 1):
+        for seed in range(20):
+            sampler = make(4, seed, **settings)
+            picked = sampler.sample(row)
+            sampler.accept(taken)
+            sampler.sample(row)
+            ids, p = sampler.distribution()
+            chances.setdefault((taken, picked == taken), set()).add((*ids.tolist(), *p.tolist()))
+    assert len(chances) == 4
+    assert chances[0, True] == chances[0, False]
+    assert chances[1, True] == chances[1, False]
+    assert chances[0, True] != chances[1, True]
+
+
+def test_rejection_keeps_the_distribution_under_mirostat() -> None:
+    """Counts of neighbouring tokens in a long text: as in plain decoding, within 5 standard deviations."""
+    n, row = 6000, np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    rows, q = np.stack([row] * 3), np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    source, ids = np.random.RandomState(1), np.arange(4, dtype=np.int32)
+    plain, judge = make(4, 1, **LEARNING[0]), make(4, 2, **LEARNING[0])
+    texts: list[list[int]] = [[], []]
+    while len(texts[0]) < n:
+        texts[0].append(plain.sample(row))
+        plain.accept(texts[0][-1])
+    while len(texts[1]) < n:
+        drafted = source.choice(4, size=2, p=q / q.sum()).tolist()
+        texts[1] += rejection(Draft(drafted, [(ids, q)] * 2), rows, judge).tokens
+    expected, found = (np.bincount(4 * np.array(text[:-1]) + text[1:], minlength=16)[:16] for text in texts)
+    assert np.all(np.abs(found - expected) <= 5 * np.sqrt(np.maximum(found + expected, 1)))
+
+
 def row_of(*letters: str) -> np.ndarray:
     """Rows of 300 logits, each with one letter far ahead."""
     rows = np.zeros((len(letters), 300), np.float32)
