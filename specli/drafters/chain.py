@@ -73,28 +73,28 @@ class DrafterChain:
             Per request the draft, cut to `max_tokens`, and its drafter's name; an empty draft and None if nobody has
             one.
         """
-        found: list[tuple[Draft, str | None]] = [(Draft(), None)] * len(requests)
-        waiting = list(range(len(requests)))
+        found: dict[int, tuple[Draft, str | None]] = {}
+        asking = requests
         for i, drafter in enumerate(self.drafters):
-            if not waiting:
-                break
             begun = time.perf_counter_ns()
-            drafts = drafter.draft([requests[number] for number in waiting])
-            elapsed = (time.perf_counter_ns() - begun) // len(waiting)
-            empty = []
-            for number, draft in zip(waiting, drafts, strict=True):
-                slot, most = requests[number].slot, requests[number].max_tokens
-                del draft.tokens[most:]
-                if draft.probabilities is not None:
-                    del draft.probabilities[most:]
-                self.counters(slot)[i].count_draft(len(draft.tokens), elapsed)
-                if draft.tokens:
-                    self._used[slot] = i, len(draft.tokens)
-                    found[number] = draft, drafter.name
-                else:
-                    empty.append(number)
-            waiting = empty
-        return found
+            drafts = drafter.draft(asking)
+            elapsed = (time.perf_counter_ns() - begun) // len(asking)
+            for request, draft in zip(asking, drafts, strict=True):
+                slot, tokens = request.slot, draft.tokens
+                if len(tokens) > request.max_tokens:
+                    del tokens[request.max_tokens :]
+                    if draft.probabilities is not None:
+                        del draft.probabilities[request.max_tokens :]
+                n_tokens = len(tokens)
+                self.counters(slot)[i].count_draft(n_tokens, elapsed)
+                if n_tokens:
+                    self._used[slot] = i, n_tokens
+                    found[slot] = draft, drafter.name
+            if len(found) == len(requests):
+                break
+            asking = [request for request in asking if request.slot not in found]
+        nothing: tuple[Draft, str | None] = Draft(), None
+        return [found.get(request.slot, nothing) for request in requests]
 
     def accept(self, slot: int, n_accepted: int, n_kept: int | None = None) -> None:
         """Closes a round of the slot that had a draft: `n_accepted` of its tokens were accepted.

@@ -32,10 +32,10 @@ def add(into: Record, other: Record) -> None:
 
 def count_prefix(counts: list[int], n: int) -> None:
     """Adds one to each of the first `n` counts, growing the list as needed."""
-    if len(counts) < n:
-        counts.extend([0] * (n - len(counts)))
-    for i in range(n):
-        counts[i] += 1
+    if n:
+        if len(counts) < n:
+            counts.extend([0] * (n - len(counts)))
+        counts[:n] = [count + 1 for count in counts[:n]]
 
 
 @dataclass

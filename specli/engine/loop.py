@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from specli.engine.stats import Round
 from specli.engine.verify import Verdict, VerifyRule
 from specli.errors import IncompatibleError
 from specli.kernels.ops import Buffer
-from specli.models.base import Model
+from specli.models.base import ForwardOutput, Model
 from specli.sampling.sampler import Sampler
 from specli.tokenizer import Tokenizer
 
@@ -36,36 +35,32 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 
 
-class Part(NamedTuple):
+class Part:
     """What a forward adds to one slot.
 
-    Attributes:
+    Args:
         slot: The slot.
         tokens: At least one token, to follow its history.
-        n_outputs: So many of the last of them get logits.
-    """
-
-    slot: Slot
-    tokens: list[int]
-    n_outputs: int
-
-
-class Evaluated(NamedTuple):
-    """What a forward left; the next one overwrites it.
+        n_outputs: So many of the last of them get logits; None for all.
 
     Attributes:
-        parts: What was evaluated.
-        ids: Tokens of each part, `[T]` int32.
-        positions: Positions of each part, `[T]` int32.
-        logits: `[N, V]` float32, the rows that were wanted, part by part.
-        features: Captured states, as in `TargetBatch`; rows of all parts in order.
+        slot: As given.
+        tokens: As given; may grow until the forward.
+        n_kept: Tokens that join the history afterwards; None for all.
+        ids: The tokens as they were evaluated, `[T]` int32.
+        positions: Their positions, `[T]` int32.
     """
 
-    parts: list[Part]
-    ids: list[Ints]
-    positions: list[Ints]
-    logits: Floats
-    features: Mapping[str, Buffer]
+    __slots__ = ("ids", "n_kept", "n_outputs", "positions", "slot", "tokens")
+
+    ids: Ints
+    positions: Ints
+
+    def __init__(self, slot: Slot, tokens: list[int], n_outputs: int | None = None) -> None:
+        self.slot = slot
+        self.tokens = tokens
+        self.n_outputs = n_outputs
+        self.n_kept: int | None = None
 
 
 class Engine:
@@ -94,6 +89,7 @@ class Engine:
         size = target.options.max_tokens
         self._counting = np.arange(max(n_ctx, size), dtype=np.int32)  # positions and row numbers
         self._slot_rows = [np.full(size, slot.index, dtype=np.int32) for slot in self.slots]
+        self._no_draft = Draft()
         self._n_steps = 0
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -173,43 +169,41 @@ class Engine:
         """The slot that was used last."""
         return max(self.slots, key=lambda slot: slot.last_used)
 
-    def evaluate(self, parts: list[Part]) -> Evaluated:
-        """Runs the target on tokens that may follow the histories, at most one part per slot."""
-        counting = self._counting
-        ids, positions, slots, outputs = [], [], [], []
-        row = 0
-        for slot, tokens, n_outputs in parts:
-            start, n = len(slot.history), len(tokens)
-            ids.append(np.array(tokens, dtype=np.int32))
-            positions.append(counting[start : start + n])
-            slots.append(self._slot_rows[slot.index][:n])
-            row += n
-            outputs.append(counting[row - n_outputs : row])
-        if len(parts) == 1:
-            out = self.target.forward(ids[0], positions[0], slots[0], outputs[0])
-        else:
-            joined = (np.concatenate(arrays) for arrays in (ids, positions, slots, outputs))
-            out = self.target.forward(*joined)
-        return Evaluated(parts, ids, positions, out.read(), out.features)
+    def evaluate(self, parts: list[Part]) -> ForwardOutput:
+        """Runs the target on tokens that may follow the histories, at most one part per slot.
 
-    def extend(self, evaluated: Evaluated, counts: list[int]) -> None:
-        """Takes evaluated tokens into the histories and shows them to the drafters.
+        Returns:
+            Logits of the wanted rows and captured states, part by part; the next forward overwrites them.
+        """
+        arguments = []
+        row = 0
+        for part in parts:
+            arguments.append(self._place(part, row))
+            row += len(part.tokens)
+        if len(arguments) == 1:
+            return self.target.forward(*arguments[0])
+        return self.target.forward(*map(np.concatenate, zip(*arguments, strict=True)))
+
+    def extend(self, parts: list[Part], features: Mapping[str, Buffer]) -> None:
+        """Takes what was just evaluated into the histories, as far as it is kept, and shows it to the drafters.
 
         Args:
-            evaluated: The latest forward.
-            counts: How many tokens to take of the beginning of each part; the others are forgotten.
+            parts: All of the latest forward.
+            features: The states it captured.
         """
-        shown: list[TargetBatch] | None = [] if self.chain.drafters else None
+        shown: list[TargetBatch] = []
+        is_shown = bool(self.chain.drafters)
         row = 0
-        for part, ids, positions, n in zip(evaluated.parts, evaluated.ids, evaluated.positions, counts, strict=True):
-            slot, tokens, _ = part
-            if n < len(tokens):
-                ids, positions = ids[:n], positions[:n]
+        for part in parts:
+            slot, tokens, ids, positions, n = part.slot, part.tokens, part.ids, part.positions, part.n_kept
+            n_rows = len(tokens)
+            if n is not None and n < n_rows:
+                tokens, ids, positions = tokens[:n], ids[:n], positions[:n]
                 self.target.cache.truncate(slot.index, len(slot.history) + n)
-            slot.history += tokens[:n]
-            if n and shown is not None:
-                shown.append(TargetBatch(slot.index, ids, positions, row, evaluated.features))
-            row += len(tokens)
+            slot.history += tokens
+            if is_shown and tokens:
+                shown.append(TargetBatch(slot.index, ids, positions, row, features))
+            row += n_rows
         if shown:
             self.chain.process(shown)
 
@@ -290,7 +284,7 @@ class Engine:
         for sequence in live:
             slot = _slot_of(sequence)
             slot.last_used = self._n_steps
-            if sequence.is_reading:
+            if sequence.n_read < len(sequence.prompt):
                 reading.append(sequence)
             else:
                 rounds.append(_Round(sequence, slot))
@@ -298,34 +292,46 @@ class Engine:
             self._draft(rounds, len(reading))
         drafted = time.perf_counter_ns()
         chunks = self._chunks(reading, rounds) if reading else []
-        parts = [Part(each.slot, each.tokens, len(each.tokens)) for each in rounds]
-        forward = self.evaluate(parts + [chunk for _, chunk in chunks])
+        parts: list[Part] = [*rounds, *chunks]
+        out = self.evaluate(parts)
+        logits = out.read()
         evaluated = time.perf_counter_ns()
         row = 0
         for each in rounds:
             n_rows = len(each.tokens)
-            self._verify(each, forward.logits[row : row + n_rows])
+            self._verify(each, logits[row : row + n_rows])
             row += n_rows
         verified = time.perf_counter_ns()
-        self.extend(forward, [each.n_evaluated for each in rounds] + [len(chunk.tokens) for _, chunk in chunks])
+        self.extend(parts, out.features)
         for each in rounds:
-            if each.draft is not None and each.n_evaluated:
-                self.chain.accept(each.slot.index, each.n_evaluated - 1, each.n_accepted)
+            if each.draft is not None and each.n_kept:
+                self.chain.accept(each.slot.index, each.n_kept - 1, each.n_accepted)
         settled = time.perf_counter_ns()
+        ns, draft_ns, verify_ns = settled - begun, drafted - begun, evaluated - drafted
         for each in rounds:
             timings = each.sequence.timings
-            timings.predicted_ns += settled - begun
-            timings.draft_ns += drafted - begun + settled - verified
-            timings.verify_ns += evaluated - drafted
-            if each.n_evaluated:
+            timings.predicted_ns += ns
+            timings.draft_ns += draft_ns + settled - verified
+            timings.verify_ns += verify_ns
+            if each.n_kept:
                 if each.draft is None:
                     each.sequence.plain_steps.append(verified - drafted)
-                timings.count_round(len(each.tokens) - 1, each.n_accepted, settled - begun)
+                timings.count_round(len(each.tokens) - 1, each.n_accepted, ns)
                 if each.sequence.request.trace:
-                    each.record(drafted - begun, evaluated - drafted)
-        for sequence, chunk in chunks:
-            self._read(sequence, chunk, forward.logits[row : row + chunk.n_outputs], begun)
-            row += chunk.n_outputs
+                    each.record(draft_ns, verify_ns)
+        for chunk in chunks:
+            n_rows = len(chunk.tokens) if chunk.n_outputs is None else chunk.n_outputs
+            self._read(chunk, logits[row : row + n_rows], begun)
+            row += n_rows
+
+    def _place(self, part: Part, row: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """The arguments of the forward for a part whose first row is `row`."""
+        counting, slot, n_outputs = self._counting, part.slot, part.n_outputs
+        start, n = len(slot.history), len(part.tokens)
+        part.ids = ids = np.array(part.tokens, dtype=np.int32)
+        part.positions = positions = counting[start : start + n]
+        first = row if n_outputs is None else row + n - n_outputs
+        return ids, positions, self._slot_rows[slot.index][:n], counting[first : row + n]
 
     def _draft(self, rounds: list[_Round], n_reading: int) -> None:
         """Asks the drafters; requests share the rows that no request needs."""
@@ -348,7 +354,7 @@ class Engine:
                     each.draft, each.drafter = draft, drafter
                     each.tokens += draft.tokens
 
-    def _chunks(self, reading: list[Sequence], rounds: list[_Round]) -> list[tuple[Sequence, Part]]:
+    def _chunks(self, reading: list[Sequence], rounds: list[_Round]) -> list[_Chunk]:
         """The next tokens of prompts, beside the rows of the rounds: evenly shared, and if too few, first come."""
         options = self.target.options
         n_needed = sum(len(each.tokens) for each in rounds)
@@ -367,10 +373,11 @@ class Engine:
             tokens = sequence.prompt[sequence.n_read : sequence.n_read + size]
             if not tokens:
                 continue
-            n_outputs = len(tokens) if wants_all else int(sequence.n_read + len(tokens) == len(sequence.prompt))
-            spare_outputs -= max(0, n_outputs - 1)
+            is_last = sequence.n_read + len(tokens) == len(sequence.prompt)
+            if wants_all:
+                spare_outputs -= len(tokens) - 1
             n_rows -= len(tokens)
-            chunks.append((sequence, Part(_slot_of(sequence), tokens, n_outputs)))
+            chunks.append(_Chunk(sequence, tokens, None if wants_all else int(is_last)))
         return chunks
 
     def _verify(self, each: _Round, rows: Floats) -> None:
@@ -378,20 +385,21 @@ class Engine:
         sequence = each.sequence
         begun = time.perf_counter_ns()
         try:
-            verdict = self.rule(each.draft or Draft(), rows, sequence.sampler)
+            verdict = self.rule(each.draft or self._no_draft, rows, sequence.sampler)
         except Exception as error:
             sequence.end(error=error)
             return
         sequence.timings.sample_ns += time.perf_counter_ns() - begun
         n_taken = sequence.take(verdict, each.drafter, rows, self.n_ctx)
-        each.verdict, each.n_taken, each.n_evaluated = verdict, n_taken, 1 + verdict.n_accepted
-        each.n_accepted = min(verdict.n_accepted, n_taken)
+        n_accepted = verdict.n_accepted
+        each.verdict, each.n_taken, each.n_kept = verdict, n_taken, 1 + n_accepted
+        each.n_accepted = n_accepted if n_accepted < n_taken else n_taken
         if verdict.error is not None and not sequence.is_done:
             sequence.end(error=verdict.error)
 
-    def _read(self, sequence: Sequence, chunk: Part, rows: Floats, begun: int) -> None:
-        """A chunk of the prompt is in the cache; behind the last one the answer begins."""
-        timings = sequence.timings
+    def _read(self, chunk: _Chunk, rows: Floats, begun: int) -> None:
+        """A chunk of a prompt is in the cache; behind the last one the answer begins."""
+        sequence, timings = chunk.sequence, chunk.sequence.timings
         timings.prompt_n += len(chunk.tokens)
         if sequence.request.prompt_logprobs:
             sequence.note_prompt(sequence.n_read, rows)
@@ -440,36 +448,44 @@ class Generation(Sequence, Iterator[TokenEvent]):
             self.end()
 
 
-class _Round:
-    """A round of one request.
+class _Chunk(Part):
+    """Tokens of the prompt of the request `sequence`."""
+
+    __slots__ = ("sequence",)
+
+    def __init__(self, sequence: Sequence, tokens: list[int], n_outputs: int | None) -> None:
+        super().__init__(_slot_of(sequence), tokens, n_outputs)
+        self.sequence = sequence
+
+
+class _Round(Part):
+    """A round of one request: its newest token and what is drafted behind it. If the rule fails nothing is kept.
 
     Attributes:
         sequence: The request.
-        slot: Its slot.
-        tokens: What is evaluated: the newest token, and the draft.
         draft: The draft; None without one.
         drafter: Whose it is.
         verdict: What the rule says; None until then, or if it failed.
         n_taken: Tokens that the request took.
         n_accepted: Draft tokens among them.
-        n_evaluated: Evaluated tokens that join the history; 0 if the rule failed.
     """
 
-    __slots__ = ("draft", "drafter", "n_accepted", "n_evaluated", "n_taken", "sequence", "slot", "tokens", "verdict")
+    __slots__ = ("draft", "drafter", "n_accepted", "n_taken", "sequence", "verdict")
 
     def __init__(self, sequence: Sequence, slot: Slot) -> None:
-        self.sequence = sequence
         self.slot = slot
         self.tokens = [sequence.tokens[-1]]
+        self.n_outputs = None
+        self.sequence = sequence
         self.draft: Draft | None = None
         self.drafter: str | None = None
         self.verdict: Verdict | None = None
-        self.n_taken = self.n_accepted = self.n_evaluated = 0
+        self.n_kept = self.n_taken = self.n_accepted = 0
 
     def record(self, draft_ns: int, verify_ns: int) -> None:
         """Adds the round to the request's trace."""
         assert self.verdict is not None
-        start = len(self.slot.history) - self.n_evaluated
+        start = int(self.positions[0])
         drafted, taken = tuple(self.tokens[1:]), tuple(self.verdict.tokens[: self.n_taken])
         self.sequence.rounds.append(Round(self.drafter, start, drafted, taken, self.n_accepted, draft_ns, verify_ns))
 

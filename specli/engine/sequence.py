@@ -175,33 +175,38 @@ class Sequence:
             How many tokens were taken.
         """
         request, tokens, stops = self.request, self.tokens, self._stops
-        first, last, n_drafted = len(self.prompt) + len(tokens), len(verdict.tokens) - 1, verdict.n_accepted
+        decoder, end_ids, n_logprobs = self._decoder, self._tokenizer.eog_ids, request.logprobs
+        n_known, n_proposed = len(tokens), len(verdict.tokens)
+        n_drafted = n_proposed if verdict.error else n_proposed - 1
+        to_context = n_ctx - len(self.prompt) - n_known
+        to_limit = request.n_predict - n_known if request.n_predict > 0 else to_context + 1
+        to_end = min(to_context, to_limit)
         number, self._n_rounds = self._n_rounds, self._n_rounds + 1
-        for i, token in enumerate(verdict.tokens):
+        n_taken, stop, logprob = 0, None, None
+        for token in verdict.tokens:
             tokens.append(token)
-            ended = stops.push(self._decoder.push(token))
-            stop = None
+            n_taken += 1
+            text = stops.push(decoder.push(token))
             if stops.matched is not None:
                 stop = "stop"
-            elif self._tokenizer.is_end(token):
+            elif token in end_ids:
                 stop = "eos"
-            elif 0 < request.n_predict <= len(tokens):
-                stop = "limit"
-            elif first + i + 1 >= n_ctx:
-                stop = "context"
-            if stop not in (None, "stop"):
-                ended += stops.push(self._decoder.flush()) + stops.flush()
-            self.text += ended
-            logprob = TokenLogprob.of(rows[i], token, request.logprobs) if request.logprobs else None
-            if logprob is not None:
+            elif n_taken >= to_end:
+                stop = "limit" if n_taken >= to_limit else "context"
+            if stop is not None and stop != "stop":
+                text += stops.push(decoder.flush()) + stops.flush()
+            self.text += text
+            if n_logprobs:
+                logprob = TokenLogprob.of(rows[n_taken - 1], token, n_logprobs)
                 self.logprobs.append(logprob)
-            source = drafter if i < n_drafted else None
-            self.events.append(TokenEvent(token, ended, source, number, stop, logprob, stop is not None or i == last))
+            source = drafter if n_taken <= n_drafted else None
+            ends_round = stop is not None or n_taken == n_proposed
+            self.events.append(TokenEvent(token, text, source, number, stop, logprob, ends_round))
             if stop is not None:
                 self.end(stop)
                 break
-        self.timings.predicted_n += i + 1
-        return i + 1
+        self.timings.predicted_n += n_taken
+        return n_taken
 
     def end(self, stop: str = "interrupt", error: Exception | None = None) -> None:
         """Ends the request and frees its slot, which keeps its tokens."""

@@ -34,7 +34,7 @@ def verification_costs(engine: Engine, rows: Iterable[int], *, repeats: int = RE
     for repeat in range(repeats + 1):
         for n in sizes:
             begun = time.perf_counter_ns()
-            engine.evaluate([Part(slot, [slot.history[-1]] * n, n)])
+            engine.evaluate([Part(slot, [slot.history[-1]] * n)])
             elapsed = time.perf_counter_ns() - begun
             engine.truncate(slot, start)
             if repeat:  # the first turn warms up

@@ -101,7 +101,8 @@ def with_target(engine: Engine) -> Feed:
     def feed(tokens: Sequence[int], position: int) -> None:
         slot = engine.slots[SLOT]
         engine.truncate(slot, position)
-        engine.extend(engine.evaluate([Part(slot, list(tokens), 0)]), [len(tokens)])
+        parts = [Part(slot, list(tokens), 0)]
+        engine.extend(parts, engine.evaluate(parts).features)
 
     return feed
 
