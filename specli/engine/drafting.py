@@ -109,27 +109,35 @@ class DrafterPlan:
 
     def length(self, spec: DrafterSpec) -> int:
         """Longest draft of one of the rows."""
-        return spec.draft_length(self.config.speculation, self.pair.file)
+        return spec.draft_length(
+            self.config.speculation, file_of(spec, self.specs, self.pair.target_file, self.pair.file)
+        )
 
-    @property
-    def draft_load(self) -> ModelLoadConfig:
-        """How networks are loaded; heads in the target's file as the target, with default cache types."""
-        config = self.config
-        return config.draft or replace(config.target, type_k=DEFAULT_CACHE_TYPE, type_v=DEFAULT_CACHE_TYPE)
+    def pair_of(self, spec: NetworkSpec) -> FilePair:
+        """The target, and the file that one of the networks is read from."""
+        file = file_of(spec, self.specs, self.pair.target_file, self.pair.file)
+        return self.pair if file is self.pair.file else replace(self.pair, file=file, draft_vocabulary=None)
+
+    def load_of(self, spec: NetworkSpec) -> ModelLoadConfig:
+        """How a network is loaded; heads in the target's file as the target, with default cache types."""
+        config, pair = self.config, self.pair_of(spec)
+        if config.draft is not None and pair.file is not pair.target_file:
+            return config.draft
+        return replace(config.target, type_k=DEFAULT_CACHE_TYPE, type_v=DEFAULT_CACHE_TYPE)
 
     @property
     def needs(self) -> TargetNeeds:
         """What they ask of the target."""
         return TargetNeeds(
             max(map(self.length, self.specs), default=0),
-            tuple(tap for spec in self.networks for tap in spec.taps(self.pair.file)),
+            tuple(tap for spec in self.networks for tap in spec.taps(self.pair_of(spec).file)),
             any(spec.reads_nextn for spec in self.networks),
         )
 
     def doubts(self, n_ctx: int) -> list[str]:
         """What speaks against the draft file in a context of `n_ctx` tokens, although it fits."""
-        pair = self.pair
-        if not self.networks or pair.file is pair.target_file:
+        pair = next((pair for spec in self.networks if (pair := self.pair_of(spec)).file is not pair.target_file), None)
+        if pair is None:
             return []
         context, vocabulary = context_doubt(pair.file, n_ctx), pair.draft_vocabulary
         paths = {"target_path": pair.target_file.path, "draft_path": pair.file.path}
@@ -140,13 +148,12 @@ class DrafterPlan:
 
     def memory(self, options: ModelOptions, *, kernels: str, device: str) -> list[NetworkMemory]:
         """What the networks take beside a target with these options, which its kernels run on its device."""
-        load, pair = self.draft_load, self.pair
-        own_device = device if load.device == "auto" else load.device
-        own_kernels = kernels if (load.kernels, own_device) == (self.config.target.kernels, device) else "reference"
         tables = (spec.n_bytes for spec in self.specs if isinstance(spec, TableSpec) and spec.n_bytes)
         found = [NetworkMemory.of_tables(n_bytes * options.n_slots) for n_bytes in tables]
         for spec in self.networks:
-            n_draft = self.length(spec)
+            n_draft, load, pair = self.length(spec), self.load_of(spec), self.pair_of(spec)
+            own_device = device if load.device == "auto" else load.device
+            own_kernels = kernels if (load.kernels, own_device) == (self.config.target.kernels, device) else "reference"
             found.append(
                 draft_memory(
                     spec.name,
@@ -223,7 +230,7 @@ class DrafterSet:
         if isinstance(spec, TableSpec):
             return self._table(spec)
         assert isinstance(spec, NetworkSpec)
-        pair, load = self.plan.pair, self.plan.draft_load
+        pair, load = self.plan.pair_of(spec), self.plan.load_of(spec)
         report(f"loading {pair.file.path}")
         target_options = self._target.options
         draft = spec.within_limit(self.plan.config.speculation, pair.file)
@@ -267,10 +274,31 @@ def plan_drafters(
     )
     plan = DrafterPlan(config, tuple(specs), tuple(lines), pair, tokenizer)
     for spec in plan.networks:
-        spec.check(pair)
+        try:
+            spec.check(plan.pair_of(spec))
+        except IncompatibleError as error:
+            served = next((other.name for other in plan.networks if other.detects(plan.pair_of(spec).file)), None)
+            if served is None or spec.detects(plan.pair_of(spec).file):
+                raise
+            raise UsageError(
+                f"{spec.name} needs a draft model of its own: {pair.file.path} serves {served}",
+                hint="there can be one draft file; leave out one of the types",
+            ) from error
     if draft_file is not None and pair.draft_vocabulary is not None:
         check_texts(tokenizer, pair.draft_vocabulary, target_path=target_file.path, draft_path=draft_file.path)
     return plan
+
+
+def file_of(spec: DrafterSpec, specs: Iterable[DrafterSpec], target_file: GGUFFile, draft_file: GGUFFile) -> GGUFFile:
+    """The file that one of several drafters reads: the draft file.
+
+    If that serves another of them and the target has the heads of this one, the target's own.
+    """
+    networks = [other for other in specs if isinstance(other, NetworkSpec)]
+    if not isinstance(spec, NetworkSpec) or not spec.serves_itself or spec.detects(draft_file):
+        return draft_file
+    serves_another = any(other.detects(draft_file) for other in networks)
+    return target_file if serves_another and spec.detects(target_file) else draft_file
 
 
 def choose_drafters(
@@ -307,8 +335,9 @@ def choose_drafters(
         has_network = isinstance(spec, NetworkSpec)
         if isinstance(spec, NetworkSpec) and draft_file is None and not spec.serves_itself:
             raise UsageError(f"{spec.name} needs a draft model", hint="give one with -md FILE")
-        source = f", {draft_file.path}" if has_network and draft_file is not None else ""
-        n_max = spec.draft_length(config.speculation, draft_file or target_file)
+        file = file_of(spec, specs, target_file, draft_file or target_file)
+        source = f", {file.path}" if has_network and draft_file is not None else ""
+        n_max = spec.draft_length(config.speculation, file)
         lines.append(f"drafting: {spec.name} ({why}{source}), up to {n_max} tokens: {spec.summary}")
     if draft_file is not None and not networks_of(types):
         lines.append(f"drafting: {draft_file.path} is not used, none of {', '.join(types)} reads a draft model")
