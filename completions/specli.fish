@@ -588,6 +588,7 @@ complete -c specli -n '__fish_seen_subcommand_from convert' -l json -d 'report a
 complete -c specli -n '__fish_seen_subcommand_from convert' -l check -x -k -a '(__specli_gguf)' -d 'target GGUF to pair with the drafter, after conversion or of a GGUF given as SRC'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l target-layers -x -d 'layer boundaries a drafter reads: 0 = embeddings, i = input of layer i'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l rope-theta -x -d 'rope base of a drafter'
+complete -c specli -n '__fish_seen_subcommand_from convert' -l borrow-embeddings -d 'leave a drafter\'s own embeddings out; the target\'s are read'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l norm-before-residual -l no-norm-before-residual -d 'EAGLE-3 switch, where the checkpoint lacks it'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l sample-from-anchor -l no-sample-from-anchor -d 'DSpark slot-0 rule, where the checkpoint lacks it'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l version -d 'print the version'

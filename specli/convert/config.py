@@ -37,6 +37,7 @@ class ConvertConfig:
         rope_theta: Overrides the drafter's rope base where trainers disagree (docs/checkpoints.md §7).
         norm_before_residual: Overrides the EAGLE-3 switch where a checkpoint lacks it.
         sample_from_anchor: Whether the anchor's position predicts, where the checkpoint does not say.
+        borrow_embeddings: Leave the drafter's own embeddings out, so that the target's are read.
         split_max_tensors: Most tensors per shard, 0 = no limit.
         split_max_bytes: Most bytes of tensor data per shard, 0 = no limit.
         no_tensor_first_split: Leave the first shard without tensors.
@@ -60,6 +61,7 @@ class ConvertConfig:
     rope_theta: float | None = None
     norm_before_residual: bool | None = None
     sample_from_anchor: bool | None = None
+    borrow_embeddings: bool | None = None
     split_max_tensors: int = 0
     split_max_bytes: int = 0
     no_tensor_first_split: bool = False

@@ -22,10 +22,11 @@ OVERRIDES = {
     "rope_theta": "--rope-theta",
     "norm_before_residual": "--norm-before-residual",
     "sample_from_anchor": "--sample-from-anchor",
+    "borrow_embeddings": "--borrow-embeddings",
 }
 """Fields of `ConvertConfig` that only some layouts read, with their options."""
 
-BLOCK_OVERRIDES = ("target", "target_layers", "rope_theta", "sample_from_anchor")
+BLOCK_OVERRIDES = ("target", "target_layers", "rope_theta", "sample_from_anchor", "borrow_embeddings")
 
 SILU = ("silu", "swish")
 GELU = ("gelu_pytorch_tanh",)
@@ -120,7 +121,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         "eagle3:plan_eagle3",
         speculators="eagle3",
         tensors=("midlayer.", "layers.0.hidden_norm."),
-        overrides=("target", "target_layers", "rope_theta", "norm_before_residual"),
+        overrides=("target", "target_layers", "rope_theta", "norm_before_residual", "borrow_embeddings"),
     ),
     Layout(
         "Gemma 4 assistant",

@@ -21,6 +21,7 @@ from specli.convert.job import Job, merged_config
 from specli.convert.keys import KeyValues, full_rope, rope_block, rope_type
 from specli.convert.known import warn_of_unknown_keys
 from specli.convert.layouts import OVERRIDES, Layout, find_layout
+from specli.convert.origin import borrow_embeddings, remember_target
 from specli.convert.outtype import Outtype, resolve_outtype
 from specli.convert.pairing import check_pair
 from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
@@ -69,10 +70,14 @@ def convert(request: ConvertConfig, progress: OnProgress | None = None) -> Conve
         job = Job(request, checkpoint, merged_config(checkpoint.config), outtype, open_target(request, directory))
         blueprint = layout.planner()(job)
         check_config(layout, job, blueprint)
+        if request.borrow_embeddings:
+            borrow_embeddings(blueprint)
         warn_of_unknown_keys(job, layout.label, is_drafter=layout.role == "drafter" and layout.gguf is None)
         plan = NOTHING if request.vocab_only else plan_tensors(checkpoint, blueprint, outtype)
         general = General(request, directory, plan.tensors)
         keys = collect_keys(blueprint, general)
+        if job.target is not None:
+            keys.update(remember_target(job, job.target, blueprint))
         path = output_path(request, directory, general, outtype)
         n_bytes = sum(tensor.n_bytes for tensor in plan.tensors)
         paths: list[Path] = [path]
@@ -150,8 +155,11 @@ def open_target(request: ConvertConfig, directory: Path) -> Target | None:
     if layout.role != "target":
         raise UnsupportedError(f"{path}: is a drafter ({layout.label}), expected a target")
     config = merged_config(checkpoint.config)
+    name = path.resolve().name if user_path(request.target).is_dir() else str(request.target)
     has_mrope = "mrope_section" in rope_block(config)
-    return target_from_directory(path, config, layout.gguf, layout.vocabulary_procedure(), has_mrope=has_mrope)
+    return target_from_directory(
+        path, config, layout.gguf, layout.vocabulary_procedure(), has_mrope=has_mrope, name=name
+    )
 
 
 def check_config(layout: Layout, job: Job, blueprint: Blueprint) -> None:

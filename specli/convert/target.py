@@ -28,6 +28,7 @@ class Target:
         is_gemma: Whether embeddings are scaled by sqrt(width).
         has_mrope: Whether positions come in sections.
         is_tied: Whether the head is the embedding table.
+        name: What it is called.
         vocabulary: Tokenizer keys padded to a size, by the target's own procedure.
         directory: The checkpoint directory; None for a GGUF file.
     """
@@ -40,6 +41,7 @@ class Target:
     is_gemma: bool
     has_mrope: bool
     is_tied: bool
+    name: str
     vocabulary: Callable[[int], KeyValues]
     directory: Path | None = None
 
@@ -64,6 +66,7 @@ def target_from_gguf(path: Path) -> Target:
         is_gemma=arch.startswith("gemma"),
         has_mrope=any(sections),
         is_tied="output.weight" not in file.tensors,
+        name=meta.get("general.name", "str", path.stem),
         vocabulary=lambda n_tokens: copied_vocabulary(file, n_tokens),
     )
 
@@ -98,6 +101,7 @@ def target_from_directory(
     vocabulary: Callable[[Path, int], KeyValues],
     *,
     has_mrope: bool,
+    name: str,
 ) -> Target:
     """Reads a directory's config; weights are not needed.
 
@@ -107,6 +111,7 @@ def target_from_directory(
         architecture: GGUF architecture the directory would become.
         vocabulary: Tokenizer procedure of that architecture.
         has_mrope: Whether the rope block has sections.
+        name: What it is called.
     """
     names = config.texts("architectures") or [""]
     return Target(
@@ -118,6 +123,7 @@ def target_from_directory(
         is_gemma=names[0].startswith("Gemma"),
         has_mrope=has_mrope,
         is_tied=bool(config.flag("tie_word_embeddings")),
+        name=name,
         vocabulary=lambda n_tokens: vocabulary(directory, n_tokens),
         directory=directory,
     )

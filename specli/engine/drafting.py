@@ -5,6 +5,7 @@ Checks come before weights: a `DrafterPlan` holds open files and passed checks, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -30,9 +31,12 @@ from specli.engine.plan import memory_for
 from specli.engine.verify import SyntheticRates, VerifyRule, lossless_rule, resolve_synthetic, synthetic_rule
 from specli.errors import IncompatibleError, UsageError
 from specli.gguf.file import GGUFFile
+from specli.gguf.origin import other_target
 from specli.gguf.quant import QuantType
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 Report = Callable[[str], None]
 
@@ -286,6 +290,9 @@ def plan_drafters(
             ) from error
     if draft_file is not None and pair.draft_vocabulary is not None:
         check_texts(tokenizer, pair.draft_vocabulary, target_path=target_file.path, draft_path=draft_file.path)
+    other = other_target(draft_file, target_file) if draft_file is not None and plan.networks else None
+    if other is not None:
+        log.warning(other)
     return plan
 
 

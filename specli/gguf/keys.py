@@ -172,6 +172,12 @@ DRAFT_KEYS = _keys(
     ("A.attention.causal_pattern", FLAGS, "specli/models/dflash_config.py: layers that are causal within a block"),
 )
 
+ORIGIN_KEYS = _keys(
+    ("specli.target.name", "str", "specli/gguf/origin.py, NAME"),
+    ("specli.target.vocabulary", "str", "specli/gguf/origin.py, VOCABULARY"),
+    ("specli.target.embeddings", "[f32]", "specli/gguf/origin.py, EMBEDDINGS"),
+)
+
 TOKENIZER_KEYS = _keys(
     ("tokenizer.ggml.model", "str", "LLM_KV_TOKENIZER_MODEL"),
     ("tokenizer.ggml.pre", "str", "LLM_KV_TOKENIZER_PRE"),
@@ -210,7 +216,7 @@ TOKENIZER_KEYS = _keys(
     ("tokenizer.chat_templates", "[str]", "gguf-py Keys.Tokenizer.CHAT_TEMPLATES"),
 )
 
-KEYS: dict[str, Key] = {key.name: key for key in GENERAL_KEYS + MODEL_KEYS + DRAFT_KEYS + TOKENIZER_KEYS}
+KEYS: dict[str, Key] = {key.name: key for key in GENERAL_KEYS + MODEL_KEYS + DRAFT_KEYS + ORIGIN_KEYS + TOKENIZER_KEYS}
 
 MODEL_TENSORS = _tensors(
     ("token_embd.weight", "[E, V]", "LLM_TENSOR_TOKEN_EMBD"),

@@ -116,6 +116,19 @@ def test_drafters_that_do_not_fit_leave_the_old_ones_in_use(config: RunConfig, t
             assert tokens(run) == first
 
 
+def test_a_target_other_than_the_drafters_own_is_warned_of(
+    config: RunConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = {"specli.target.name": ("str", "Qwen"), "specli.target.vocabulary": ("str", "0" * 64)}
+    path = tiny_eagle3(tmp_path / "other.gguf", metadata=metadata)
+    draft = replace(config.target, path=path)
+    with open_engine(replace(config, draft=draft, speculation=speculation(["draft-eagle3"], 4))):
+        pass
+    assert caplog.messages == [
+        f"{path}: was converted for Qwen, but {config.target.path} has another vocabulary: few drafts may be accepted"
+    ]
+
+
 def test_lookup_file_is_left_alone_when_asked(config: RunConfig, tmp_path: Path) -> None:
     path = tmp_path / "lookup"
     cache = replace(

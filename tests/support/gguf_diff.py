@@ -7,15 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from specli.gguf.file import GGUFFile
+from specli.gguf.write import GGUFWriter
 
 
 def pairs(file: GGUFFile) -> dict[str, tuple[str, Any]]:
     """Key → kind and value, in file order."""
     found = {}
     for key in list(file.metadata.keys()):
+        if key.startswith("specli.target."):  # which no converter but this one writes
+            continue
         kind = file.metadata.kind(key)
         found[key] = (kind, file.metadata.require(key, kind))
     return found
+
+
+def without_origin(path: Path) -> bytes:
+    """The file as it would be without the keys about its target."""
+    file = GGUFFile.open(path)
+    copy = path.with_suffix(".copy")
+    with GGUFWriter(copy, file.architecture) as writer:
+        for key, (kind, value) in pairs(file).items():
+            writer.add(key, kind, value)
+        for name, tensor in file.tensors.items():
+            writer.add_tensor(name, tensor.type, tensor.shape, tensor.data)
+    return copy.read_bytes()
 
 
 def describe(file: GGUFFile) -> dict[str, list[dict[str, Any]]]:

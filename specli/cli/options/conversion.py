@@ -87,6 +87,10 @@ OPTIONS = (
         field="convert.rope_theta", kind=number(above=0, finite=True),
     ),
     override(
+        ("--borrow-embeddings",), "leave a drafter's own embeddings out; the target's are read",
+        field="convert.borrow_embeddings",
+    ),
+    override(
         ("--norm-before-residual",), "EAGLE-3 switch, where the checkpoint lacks it",
         negative=("--no-norm-before-residual",), field="convert.norm_before_residual",
         default_text="from the checkpoint",
