@@ -19,6 +19,7 @@ from specli.engine.loop import Engine, Generation
 from specli.engine.memory import NetworkMemory
 from specli.engine.placement import weight_lines
 from specli.engine.result import RunResult
+from specli.engine.sequence import Sequence as Request
 from specli.engine.session import Session
 from specli.engine.stats import Statistics
 from specli.errors import UsageError
@@ -47,7 +48,7 @@ class Run:
         self.loader = binding.loader
         self.tokenizer = self.loader.tokenizer
         self._template: ChatTemplate | None = None
-        self._latest: tuple[Generation, str | None] | None = None
+        self._latest: Generation | None = None
 
     @property
     def engine(self) -> Engine:
@@ -107,15 +108,19 @@ class Run:
             text: What the tokens were made of, for the record; without it they are decoded.
 
         Raises:
-            IncompatibleError: See `Engine.generate`.
+            IncompatibleError: The prompt is empty, too long, or has a token that the target does not know.
+            UsageError: A sampling setting is out of range.
         """
-        if isinstance(prompt, str):
-            ids, text = self.encode(prompt), prompt
-        else:
-            ids = list(prompt)
-        generation = self.engine.generate(ids, replace(request, sampling=self.sampling(request)))
-        self._latest = generation, text
+        generation = self.engine.generate(self._ids(prompt), self._completed(request))
+        generation.prompt_text = prompt if isinstance(prompt, str) else text
+        self._latest = generation
         return generation
+
+    def sequence(self, prompt: str | Sequence[int], request: RequestConfig, *, text: str | None = None) -> Request:
+        """As `generate`, for `Engine.step`, which serves many requests at once."""
+        sequence = self.engine.sequence(self._ids(prompt), self._completed(request))
+        sequence.prompt_text = prompt if isinstance(prompt, str) else text
+        return sequence
 
     def sampling(self, request: RequestConfig) -> SamplingSettings:
         """The sampling of a request, with the model's own choices (`general.sampling.*`) where it leaves some open."""
@@ -125,26 +130,37 @@ class Run:
         """A conversation, with the model's chat template or, without one, ChatML."""
         return Session(self.generate, self.tokenizer, self._chat_template(), system, variables or {})
 
-    def result(self) -> RunResult:
-        """Text and statistics of the latest request."""
-        if self._latest is None:
+    def result(self, sequence: Request | None = None) -> RunResult:
+        """Text and statistics of a request, or of the latest that `generate` started.
+
+        Raises:
+            UsageError: There is none.
+        """
+        sequence = sequence or self._latest
+        if sequence is None:
             raise UsageError("nothing has been generated yet")
-        generation, text = self._latest
-        chain, used = self.engine.chain, self.binding.used
-        generation.timings.load_ns = self.binding.load_ns
-        rounds = generation.rounds if generation.request.trace else None
+        chain, used, timings = self.engine.chain, self.binding.used, sequence.timings
+        timings.load_ns = self.binding.load_ns
+        text = sequence.prompt_text
         return RunResult(
-            generation,
-            Statistics(generation.timings, chain.stats, rounds, chain.max_draft),
+            sequence,
+            Statistics(timings, chain.stats, sequence.rounds if sequence.request.trace else None, chain.max_draft),
             replace(used.plan.config if used else self.loader.config, n_ctx=self.engine.n_ctx),
             self.loader.record,
-            self.tokenizer.decode(generation.prompt, special=True) if text is None else text,
-            plain_step(generation.timings, generation.plain_steps, self.engine.plain_step_ns),
+            self.tokenizer.decode(sequence.prompt, special=True) if text is None else text,
+            plain_step(timings, sequence.plain_steps, self.engine.plain_step_ns),
         )
 
     def close(self) -> None:
         """Releases everything."""
         self.binding.close()
+
+    def _ids(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        return self.encode(prompt) if isinstance(prompt, str) else prompt
+
+    def _completed(self, request: RequestConfig) -> RequestConfig:
+        """The request with all its sampling decided."""
+        return replace(request, sampling=self.sampling(request))
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:

@@ -11,8 +11,7 @@ from specli._version import __version__
 from specli.drafters import DRAFTERS
 from specli.engine.advice import drafting_line
 from specli.engine.config import RunConfig
-from specli.engine.loop import Generation
-from specli.engine.sequence import TokenLogprob
+from specli.engine.sequence import Sequence, TokenLogprob
 from specli.engine.stats import Statistics, run_record
 from specli.sampling.config import SamplingSettings
 
@@ -22,7 +21,7 @@ class RunResult:
     """What one request left behind.
 
     Attributes:
-        generation: Tokens, text, stop reason, timings.
+        sequence: Tokens, text, stop reason, timings.
         statistics: The same timings, and every drafter's totals.
         config: The settings of target and drafters, with the context in force.
         target_record: The parts of the JSON record that do not change between requests.
@@ -30,7 +29,7 @@ class RunResult:
         plain_step_ns: What a token costs without drafting; 0 if nothing was drafted.
     """
 
-    generation: Generation
+    sequence: Sequence
     statistics: Statistics
     config: RunConfig
     target_record: Mapping[str, Any]
@@ -40,7 +39,7 @@ class RunResult:
     @property
     def sampling(self) -> SamplingSettings:
         """The sampling that was in force."""
-        return self.generation.request.sampling.settings()
+        return self.sequence.request.sampling.settings()
 
     def lines(self, *, details: bool = False) -> list[str]:
         """llama.cpp's statistics lines, and one that says what drafting brought."""
@@ -49,19 +48,19 @@ class RunResult:
         if busiest is None:
             return lines
         length = DRAFTERS[busiest.name].length
-        brought = drafting_line(self.generation.timings, self.plain_step_ns, length.option if length else None)
+        brought = drafting_line(self.sequence.timings, self.plain_step_ns, length.option if length else None)
         return [*lines, *([brought] if brought else [])]
 
     def settings(self) -> dict[str, Any]:
         """The settings in force as JSON: the fields of `RunConfig`, and those of the request under `request`."""
-        generation = self.generation
-        sampling = {**asdict(self.sampling), "seed": generation.sampler.seed}
-        request = {**asdict(generation.request), "sampling": sampling}
+        sequence = self.sequence
+        sampling = {**asdict(self.sampling), "seed": sequence.sampler.seed}
+        request = {**asdict(sequence.request), "sampling": sampling}
         return {name: _plain(value) for name, value in {**asdict(self.config), "request": request}.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON record, schema `specli.run/1`."""
-        done = self.generation
+        done = self.sequence
         return run_record(
             version=__version__,
             target=self.target_record,

@@ -111,6 +111,7 @@ class Sequence:
         logprobs: Filled when the request asks for them.
         prompt_logprobs: Filled when the request asks for them.
         rounds: Filled when the request asks for a trace.
+        prompt_text: What the prompt was made of, where that is known.
         plain_steps: Nanoseconds of forward and sampling in every round without a draft.
     """
 
@@ -131,6 +132,7 @@ class Sequence:
         self.logprobs: list[TokenLogprob] = []
         self.prompt_logprobs: list[TokenLogprob] = []
         self.rounds: list[Round] = []
+        self.prompt_text: str | None = None
         self.plain_steps: list[int] = []
         self._tokenizer = tokenizer
         self._decoder: StreamDecoder = tokenizer.stream(special=request.special)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,16 @@ def test_a_record_has_the_settings_in_force(run: Run) -> None:
     run.change_drafters(RunConfig(run.loader.config.target, speculation=speculation(["ngram-simple"], 4)))
     list(run.generate("the cat", REQUEST))
     assert run.result().settings()["speculation"]["types"] == ["ngram-simple"]
+
+
+def test_requests_side_by_side_have_records_of_their_own(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path / "m.gguf")
+    load = ModelLoadConfig(path, device="cpu", kernels="reference", threads=ONE_THREAD)
+    with open_engine(RunConfig(load, speculation=speculation(["ngram-mod"], 4), n_ctx=256, n_slots=2)) as run:
+        requests = [run.sequence(text, RequestConfig(n_predict=n)) for text, n in (("the cat", 2), ("a dog", 3))]
+        while run.engine.step(requests):
+            pass
+        records = [run.result(request).to_dict() for request in requests]
+    assert [record["prompt"]["text"] for record in records] == ["the cat", "a dog"]
+    assert [record["timings"]["predicted_n"] for record in records] == [2, 3]
+    assert [record["settings"]["request"]["n_predict"] for record in records] == [2, 3]
