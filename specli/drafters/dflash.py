@@ -7,20 +7,19 @@ reads only positions before its anchor and its own block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from specli.drafters import FilePair, NetworkParts, detect_type
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
 from specli.drafters.pairing import check_kind, check_number, check_taps, target_config
-from specli.drafters.stepping import Candidates, CandidateSampler, likeliest, long_enough
+from specli.drafters.stepping import Candidates, Floats, Ints, NetworkDrafter, trimmed
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
 from specli.models.dflash_config import DFlashConfig, draft_limit
 from specli.models.dflash_weights import DFlashWeights
+from specli.models.draft import Anchor, Part
 from specli.models.slots import Proposal
 
 
@@ -69,7 +68,7 @@ def build_dflash(parts: NetworkParts) -> DFlash:
     return DFlash(*build_network(parts))
 
 
-class DFlash:
+class DFlash(NetworkDrafter):
     """Proposes the tokens of a filled block, up to the first that is too unlikely.
 
     Args:
@@ -84,66 +83,61 @@ class DFlash:
     reads_features = True
 
     def __init__(self, network: DFlashNetwork | None, config: DraftConfig) -> None:
+        super().__init__(config)
         self.max_draft = config.n_max
         self.network = network
-        self._config = config
-        self._sampler = CandidateSampler(probabilistic=config.probabilistic)
-
-    def begin(self, slot: int, prompt: Sequence[int]) -> None:
-        """The prompt's states are in the cache; drafting starts with fresh random numbers."""
-        self._sampler.reset()
 
     def process(self, parts: Sequence[TargetBatch]) -> None:
         """Takes the tokens' states into the cache."""
-        [batch] = parts
         if self.network is not None:
-            self.network.ingest(len(batch.tokens), int(batch.positions[0]))
+            self.network.ingest(
+                [Part(part.slot, part.tokens, int(part.positions[0]), part.first_row) for part in parts]
+            )
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Fills a block and reads it in order, up to the first slot that is refused."""
-        return [self._draft(request) for request in requests]
-
-    def _draft(self, request: DraftRequest) -> Draft:
-        network = self.network
-        if network is None:
-            return Draft()
-        self._sampler.prepare(request)
-        position = len(request.history)
-        if self._sampler.is_greedy and self._config.p_min <= 0:
-            network.block(request.last_token, position)
-            values, ids = network.slots.values.read(), network.slots.ids.read()
-            return likeliest(values, ids, self._config, limit=request.max_tokens)
-        network.backbone(request.last_token, position)
-        draft = self._stepwise(network, request.last_token, min(self._config.n_max, request.max_tokens))
-        return long_enough(draft, self._config)
-
-    def accept(self, slot: int, n_accepted: int) -> None:
-        """Nothing: `process` has seen the tokens, and positions say which of them count."""
+        """Fills a block for each request and reads it in order, up to the first slot that is refused."""
+        return [Draft() for _ in requests] if self.network is None else super().draft(requests)
 
     def rewind(self, slot: int, length: int) -> None:
         """Forgets what lies beyond `length`."""
         if self.network is not None:
-            self.network.truncate(length)
+            self.network.truncate(slot, length)
 
     def close(self) -> None:
         """Releases the network."""
         if self.network is not None:
             self.network.close()
 
-    def _stepwise(self, network: DFlashNetwork, anchor: int, most: int) -> Draft:
-        """Picks token after token, each given the one before it."""
-        draft = Draft() if self._sampler.is_greedy else Draft(probabilities=[])
-        proposals = (network.slot(index, [anchor, *draft.tokens][-1]) for index in range(most))
-        for candidates in self._kept(proposals):
-            draft.tokens.append(self._sampler.pick(candidates))
-            if draft.probabilities is not None:
-                draft.probabilities.append((candidates.ids, candidates.probabilities))
-        return draft
+    def _write(self, requests: Sequence[DraftRequest], n_steps: int) -> tuple[Floats, Ints]:
+        assert self.network is not None
+        return self.network.block(_anchors(requests))
 
-    def _kept(self, proposals: Iterable[Proposal]) -> Iterator[Candidates]:
-        """The candidates of each slot, up to the first that ends the draft."""
-        for proposal in proposals:
-            candidates = self._sampler.best(proposal.values, proposal.ids)
-            if candidates is None or candidates.probabilities[0] < np.float32(self._config.p_min):
-                return
-            yield candidates
+    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+        assert self.network is not None
+        self.network.backbone(_anchors(requests))
+        return self._of_slot(requests, 0, [request.last_token for request in requests])
+
+    def _advance(
+        self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
+    ) -> list[Candidates | None]:
+        return self._of_slot(requests, index, tokens)
+
+    def _of_slot(
+        self, requests: Sequence[DraftRequest], index: int, previous: Sequence[int | None]
+    ) -> list[Candidates | None]:
+        """The candidates of slot `index` of each block, each given the token before it; None where the draft ends."""
+        assert self.network is not None
+        found: list[Candidates | None] = [None] * len(requests)
+        for row, proposal in enumerate(self.network.slot(index, trimmed(previous))):
+            slot = requests[row].slot
+            if previous[row] is not None and self._is_kept(slot, index, proposal):
+                found[row] = self._sampler(slot).best(proposal.values, proposal.ids)
+        return found
+
+    def _is_kept(self, slot: int, index: int, proposal: Proposal) -> bool:
+        """Whether the draft may go on, besides what the candidates' probabilities say."""
+        return True
+
+
+def _anchors(requests: Sequence[DraftRequest]) -> list[Anchor]:
+    return [Anchor(request.slot, request.last_token, len(request.history)) for request in requests]

@@ -7,14 +7,13 @@ before, so with a temperature the chain runs step by step; llama.cpp has no such
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 
 from specli.drafters import FilePair, NetworkParts
+from specli.drafters.config import DraftConfig
 from specli.drafters.dflash import DFlash, build_network, check_block
-from specli.drafters.stepping import Candidates
 from specli.errors import IncompatibleError
+from specli.models.dflash import DFlashNetwork
 from specli.models.slots import Proposal
 
 
@@ -46,13 +45,13 @@ class DSpark(DFlash):
     """
 
     name = "draft-dspark"
+    p_min_is_of_tokens = False
 
-    def _kept(self, proposals: Iterable[Proposal]) -> Iterator[Candidates]:
-        p_min, survival = np.float32(self._config.p_min), np.float32(1)
-        for proposal in proposals:
-            survival *= proposal.confidence
-            predicted = survival if self._config.survival else proposal.confidence
-            candidates = self._sampler.best(proposal.values, proposal.ids)
-            if candidates is None or (p_min > 0 and predicted < p_min):
-                return
-            yield candidates
+    def __init__(self, network: DFlashNetwork | None, config: DraftConfig) -> None:
+        super().__init__(network, config)
+        self._survival: dict[int, np.float32] = {}  # by slot of the cache, of the draft that is being made
+
+    def _is_kept(self, slot: int, index: int, proposal: Proposal) -> bool:
+        survival = self._survival[slot] = proposal.confidence * (self._survival[slot] if index else np.float32(1))
+        p_min = np.float32(self._config.p_min)
+        return p_min <= 0 or bool((survival if self._config.survival else proposal.confidence) >= p_min)

@@ -1,6 +1,6 @@
-"""The procedure of draft-eagle3 and draft-mtp (speculation.md §§5.2, 5.7; llama.cpp `common/speculative.cpp`).
+"""The procedure of draft-eagle3 and draft-mtp (llama.cpp `common/speculative.cpp`).
 
-What stands is taken in as soon as that is known; the last of its states comes before the next token. Different from
+What is accepted is taken in as soon as that is known; the last of its states comes before the next token. Unlike in
 llama.cpp, nothing outlives a request: where it pairs the first token of a second request with the last state of the
 first, this program pairs it with zeros as in a fresh process; and cells that a new request shares with the previous
 one are kept.
@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import CandidateSampler, collect, likeliest
+from specli.drafters.stepping import Candidates, Floats, Ints, NetworkDrafter, trimmed
+from specli.models.draft import Anchor, Part
 from specli.models.feedback import FeedbackNetwork
 
 
-class FeedbackDrafter:
+class FeedbackDrafter(NetworkDrafter):
     """Proposes what a network that reads the target's hidden states, and then its own, would write.
 
     Args:
@@ -28,54 +29,59 @@ class FeedbackDrafter:
     reads_features = True
 
     def __init__(self, name: str, network: FeedbackNetwork, config: DraftConfig) -> None:
+        super().__init__(config)
         self.name = name
         self.max_draft = config.n_max
         self._network = network
-        self._config = config
-        self._sampler = CandidateSampler(probabilistic=config.probabilistic)
-        self._newest = -1  # position of the carried state
-
-    def begin(self, slot: int, prompt: Sequence[int]) -> None:
-        """The prompt has been taken in; random numbers start over."""
-        self._sampler.reset()
+        self._newest = [-1] * network.n_slots  # position of the carried state in each slot
 
     def process(self, parts: Sequence[TargetBatch]) -> None:
-        """Takes the batch in."""
-        [batch] = parts
-        first = int(batch.positions[0])
-        self._network.ingest(batch.tokens, first, follows=self._newest == first - 1)
-        self._newest = first + len(batch.tokens) - 1
+        """Takes the parts in."""
+        taken = []
+        for slot, tokens, positions, first_row, _ in parts:
+            first = int(positions[0])
+            taken.append(Part(slot, tokens, first, first_row, self._newest[slot] == first - 1))
+            self._newest[slot] = first + len(tokens) - 1
+        self._network.ingest(taken)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Proposes up to `n_max` tokens; see `specli.drafters.stepping`."""
-        return [self._draft(request) for request in requests]
-
-    def _draft(self, request: DraftRequest) -> Draft:
-        network, sampler, token = self._network, self._sampler, request.last_token
-        position = len(request.history)
-        if position == 0:
-            return Draft()  # nothing has been evaluated
-        assert self._newest == position - 1, "the state before the last token is not there"
-        sampler.prepare(request)
-        if sampler.is_greedy and self._config.p_min <= 0:
-            values, ids = network.draft(token, position)
-            return likeliest(values, ids, self._config, limit=request.max_tokens)
-        rest = iter(range(1, network.n_draft))
-        return collect(
-            sampler.best(*network.start(token, position)),
-            lambda token: sampler.best(*network.advance(next(rest), token)),
-            sampler,
-            self._config,
-            limit=request.max_tokens,
-        )
-
-    def accept(self, slot: int, n_accepted: int) -> None:
-        """Nothing: `process` has seen what stands."""
+        """Proposes up to `n_max` tokens; nothing for a sequence of which nothing has been evaluated."""
+        if all(request.history for request in requests):
+            return super().draft(requests)
+        drafts = iter(super().draft([request for request in requests if request.history]))
+        return [next(drafts) if request.history else Draft() for request in requests]
 
     def rewind(self, slot: int, length: int) -> None:
         """The state before token `length` is gone, but the cell of that pair is still there (`Drafter.rewind`)."""
-        self._newest = -1
+        self._newest[slot] = -1
 
     def close(self) -> None:
         """Releases the network."""
         self._network.close()
+
+    def _write(self, requests: Sequence[DraftRequest], n_steps: int) -> tuple[Floats, Ints]:
+        return self._network.draft(self._anchors(requests), n_steps)
+
+    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+        return self._best(requests, self._network.start(self._anchors(requests)))
+
+    def _advance(
+        self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
+    ) -> list[Candidates | None]:
+        return self._best(requests, self._network.advance(index, trimmed(tokens)))
+
+    def _best(self, requests: Sequence[DraftRequest], step: tuple[Floats, Ints]) -> list[Candidates | None]:
+        """A step's candidates; None for those whose draft has ended, behind the network's rows."""
+        values, ids = step
+        found: list[Candidates | None] = [None] * len(requests)
+        for row in range(len(values)):
+            found[row] = self._sampler(requests[row].slot).best(values[row], ids[row])
+        return found
+
+    def _anchors(self, requests: Sequence[DraftRequest]) -> list[Anchor]:
+        anchors = []
+        for request in requests:
+            position = len(request.history)
+            assert self._newest[request.slot] == position - 1, "the state before the last token is not there"
+            anchors.append(Anchor(request.slot, request.last_token, position))
+        return anchors

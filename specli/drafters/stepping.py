@@ -1,4 +1,4 @@
-"""Drafting token by token, as draft-simple, draft-eagle3 and draft-mtp do it (speculation.md §5.0).
+"""Drafting token by token, for any number of sequences at once: what all drafters with a network share.
 
 llama.cpp `common/speculative.cpp`: a sampler of top_k(10) and dist per sequence. Probabilities are those of the ten
 likeliest tokens alone. Ties go to the lowest id, where llama.cpp leaves them open.
@@ -6,9 +6,12 @@ likeliest tokens alone. Ties go to the lowest id, where llama.cpp leaves them op
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +19,9 @@ import numpy.typing as npt
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import DraftConfig
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister, resolve_seed
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,34 +115,160 @@ def long_enough(draft: Draft, config: DraftConfig) -> Draft:
     return draft if draft.probabilities is not None or len(draft.tokens) >= config.n_min else Draft()
 
 
-def collect(
-    candidates: Candidates | None,
-    advance: Callable[[int], Candidates | None],
-    sampler: CandidateSampler,
-    config: DraftConfig,
-    *,
-    limit: int,
-) -> Draft:
-    """Proposes until the best candidate is less likely than `p_min`, or `n_max` or `limit` is reached.
+class GrowingDraft:
+    """A sequence's draft while it is made.
 
-    The order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token. What is too short is dropped by
-    `long_enough`.
+    It ends before a token whose best candidate is less likely than `p_min`, and with `n_max` or `limit` tokens. The
+    order of the tests is llama.cpp's, so that `n_max` 0 still proposes one token.
 
     Args:
-        candidates: After the last token of the sequence.
-        advance: Feeds a proposed token and returns the next candidates; not called after the last token.
         sampler: Prepared for this request.
         config: `n_max`, `n_min`, `p_min`.
         limit: Most tokens that are of use.
     """
-    draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
-    while True:
+
+    def __init__(self, sampler: CandidateSampler, config: DraftConfig, *, limit: int) -> None:
+        self._sampler = sampler
+        self._config = config
+        self._limit = limit
+        self._draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
+
+    def push(self, candidates: Candidates | None) -> int | None:
+        """Proposes a token, if any.
+
+        Args:
+            candidates: Of the next token; None = there are none.
+
+        Returns:
+            The token that was proposed; None where nothing is to come behind it, or nothing was proposed.
+        """
+        draft, config = self._draft, self._config
         if candidates is None or candidates.probabilities[0] < np.float32(config.p_min):
-            break
-        draft.tokens.append(sampler.pick(candidates))
+            return None
+        draft.tokens.append(self._sampler.pick(candidates))
         if draft.probabilities is not None:
             draft.probabilities.append((candidates.ids, candidates.probabilities))
-        if len(draft.tokens) >= min(config.n_max, limit):
-            break
-        candidates = advance(draft.tokens[-1])
-    return long_enough(draft, config)
+        return draft.tokens[-1] if len(draft.tokens) < min(config.n_max, self._limit) else None
+
+    def finished(self) -> Draft:
+        """The draft; see `long_enough`."""
+        return long_enough(self._draft, self._config)
+
+
+def collect(
+    drafts: Sequence[GrowingDraft],
+    candidates: Sequence[Candidates | None],
+    advance: Callable[[Sequence[int | None]], Sequence[Candidates | None]],
+) -> list[Draft]:
+    """Makes drafts of several sequences side by side, until each has ended.
+
+    Args:
+        drafts: Without tokens yet.
+        candidates: Of the first token of each.
+        advance: Feeds a proposed token of each and returns the next candidates; None stands for drafts that have ended,
+            whose candidates do not count. Not called after the last token of the longest draft.
+    """
+    tokens = [draft.push(found) for draft, found in zip(drafts, candidates, strict=True)]
+    while any(token is not None for token in tokens):
+        candidates = advance(tokens)
+        tokens = [
+            None if token is None else draft.push(found)
+            for draft, token, found in zip(drafts, tokens, candidates, strict=True)
+        ]
+    return [draft.finished() for draft in drafts]
+
+
+class NetworkDrafter(ABC):
+    """What drafters with a network share: a sampler per slot, and the choice between whole drafts and single steps.
+
+    A greedy draft without `p_min` is made as a whole, in one run of one program. Otherwise a token is chosen on the
+    host after every step. Requests of either kind are drafted for together.
+
+    Args:
+        config: Draft length and thresholds, within what the network can make.
+
+    Attributes:
+        p_min_is_of_tokens: `p_min` bounds the probability of the best candidate, and nothing else.
+    """
+
+    p_min_is_of_tokens: ClassVar[bool] = True
+
+    def __init__(self, config: DraftConfig) -> None:
+        self._config = config
+        self._growing = config if self.p_min_is_of_tokens else replace(config, p_min=0.0)
+        self._samplers: dict[int, CandidateSampler] = {}
+
+    def begin(self, slot: int, prompt: Sequence[int]) -> None:
+        """The prompt has been taken in; random numbers start over."""
+        self._sampler(slot).reset()
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Proposes up to `n_max` tokens for each request."""
+        is_whole = [self._prepare(request) for request in requests]
+        if all(is_whole):
+            return self._make_whole(requests) if requests else []
+        if not any(is_whole):
+            return self._make_stepwise(requests)
+        kinds = [[r for r, whole in zip(requests, is_whole, strict=True) if whole == kind] for kind in (False, True)]
+        made = iter(self._make_stepwise(kinds[False])), iter(self._make_whole(kinds[True]))
+        return [next(made[whole]) for whole in is_whole]
+
+    def accept(self, slot: int, n_accepted: int) -> None:  # noqa: B027
+        """Nothing: `process` has seen what was accepted."""
+
+    @abstractmethod
+    def _write(self, requests: Sequence[DraftRequest], n_steps: int) -> tuple[Floats, Ints]:
+        """Writes ahead, the likeliest token each time.
+
+        Args:
+            requests: B of them.
+            n_steps: Tokens that are of use, at least 1 and at most `n_max` (1 if that is 0).
+
+        Returns:
+            Logits `[B, ≥ n_steps, C]` of the best candidates, descending, and their ids; valid until the next call.
+        """
+
+    @abstractmethod
+    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+        """Candidates of each request's first token."""
+
+    @abstractmethod
+    def _advance(
+        self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
+    ) -> list[Candidates | None]:
+        """Candidates of token `index` ≥ 1, given the tokens before it (`collect`)."""
+
+    def _sampler(self, slot: int) -> CandidateSampler:
+        found = self._samplers.get(slot)
+        if found is None:
+            found = self._samplers[slot] = CandidateSampler(probabilistic=self._config.probabilistic)
+        return found
+
+    def _prepare(self, request: DraftRequest) -> bool:
+        """Readies the request's sampler; whether its draft can be made as a whole."""
+        sampler = self._sampler(request.slot)
+        sampler.prepare(request)
+        return sampler.is_greedy and self._config.p_min <= 0
+
+    def _make_whole(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        longest = max(request.max_tokens for request in requests)
+        values, ids = self._write(requests, max(1, min(self._config.n_max, longest)))
+        return [
+            likeliest(values[row], ids[row], self._config, limit=request.max_tokens)
+            for row, request in enumerate(requests)
+        ]
+
+    def _make_stepwise(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        drafts = [GrowingDraft(self._sampler(r.slot), self._growing, limit=r.max_tokens) for r in requests]
+        indices = itertools.count(1)
+        return collect(drafts, self._start(requests), lambda tokens: self._advance(requests, next(indices), tokens))
+
+
+def trimmed(tokens: Sequence[int | None]) -> Ints:
+    """Tokens up to the last that is to be fed, as `[B]` int32; before it, 0 stands for drafts that have ended.
+
+    Networks that keep a row per sequence of a draft go on with the leading ones.
+    """
+    while tokens[-1] is None:
+        tokens = tokens[:-1]
+    return np.array([token or 0 for token in tokens], dtype=np.int32)

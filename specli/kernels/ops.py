@@ -52,7 +52,7 @@ class Extent(enum.IntEnum):
 
     TOKENS = 0  # the tokens of this forward, T
     OUTPUTS = 1  # the rows whose logits are wanted, N
-    ONE = 2  # always exactly one row
+    SEQUENCES = 2  # the sequences that are drafted for, B: a row each
 
 
 class Activation(enum.IntEnum):
@@ -108,11 +108,14 @@ class Buffer:
     def _first_column(self) -> Array:
         return self.storage[:, 0]
 
-    def fill(self, values: int | npt.NDArray[np.int32], start: int = 0) -> None:
-        """Writes numbers from the host into the first column, from row `start` on; a single one into that row only."""
+    def fill(self, values: int | npt.NDArray[np.int32], start: int = 0, stop: int | None = None) -> None:
+        """Writes numbers from the host into the first column, from row `start` on.
+
+        A single one goes into that row only, or into all rows up to, not including, `stop`.
+        """
         column = self._first_column
         if isinstance(values, int):
-            column[start] = values
+            column[start : start + 1 if stop is None else stop] = values
         elif isinstance(column, np.ndarray):
             column[start : start + len(values)] = values
         else:
@@ -130,9 +133,12 @@ class Buffer:
         """The columns `start … stop-1` as a view with the same rows."""
         return Buffer(self.storage[:, start:stop], self.extent)
 
-    def row(self, index: int) -> Buffer:
-        """Row `index` as a view of one row; for chains inside a block."""
-        return Buffer(self.storage[index : index + 1], Extent.ONE)
+    def per_sequence(self, start: int = 0, stop: int | None = None, *, step: int = 1) -> Buffer:
+        """Rows `start`, `start + step`, … before `stop` as a view with a row per sequence.
+
+        With `step` rows for each sequence, one after the other, these are number `start` of every sequence.
+        """
+        return Buffer(self.storage[start:stop:step], Extent.SEQUENCES)
 
 
 class Weight(Protocol):
@@ -292,6 +298,14 @@ class Ops(ABC):
     """
 
     @abstractmethod
+    def repeat(self, body: Callable[[], None]) -> None:
+        """A part of the trace that runs several times in a row, as often as `Program.run` says; at most one of a trace.
+
+        It is traced once, however often it runs. So what differs from one time to the next lies in buffers, which
+        `body` moves on (`increment`) and finds its place in (`gather`, `scatter`).
+        """
+
+    @abstractmethod
     def embed(self, out: Buffer, table: Weight, ids: Buffer, *, scale: float = 1.0) -> None:
         """Row lookup: `out[t] = scale · table[ids[t]]`; `ids` is `[·, 1]` int32, inside the table."""
 
@@ -345,11 +359,11 @@ class Ops(ABC):
         """
 
     @abstractmethod
-    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int) -> None:
-        """Short convolution along the rows, for draft blocks, which start with row 0; not in place.
+    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int, block: int) -> None:
+        """Short convolution along the rows of draft blocks, each of `block` rows, the first from row 0; not in place.
 
-        `out[t, c] = Σ_j (kernel[j, c] + weights[t, j, ⌊c / group⌋]) · x[t - j, c]`, rows before the first being zero.
-        `kernel` is `[K, width]` float32, `weights` `[·, K · width / group]`.
+        `out[t, c] = Σ_j (kernel[j, c] + weights[t, j, ⌊c / group⌋]) · x[t - j, c]`, rows before a block's first being
+        zero. `kernel` is `[K, width]` float32, `weights` `[·, K · width / group]`.
         """
 
     @abstractmethod
@@ -416,12 +430,24 @@ class Ops(ABC):
         """`out[n] = x[rows[n]]`; `rows` is `[·, 1]` int32 with the extent of `out`, `x` may have another extent."""
 
     @abstractmethod
+    def scatter(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
+        """`out[rows[n]] = x[n]` for the live rows of `x`; `rows` is `[·, 1]` int32 without doubles."""
+
+    @abstractmethod
+    def increment(self, out: Buffer) -> None:
+        """`out += 1`, int32: positions and row numbers of the next step of a draft."""
+
+    @abstractmethod
     def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
         """The K largest entries of each row, descending, lowest id first on ties; K = `ids.width`, ids int32."""
 
     @abstractmethod
     def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         """`out = table[ids]`, int32; `table` is `[n]` int32 (draft vocabulary → target ids)."""
+
+    @abstractmethod
+    def take(self, out: Buffer, x: Buffer, places: Buffer) -> None:
+        """`out[t, j] = x[t, places[t, j]]`, all int32; `out` may be `places`."""
 
     @abstractmethod
     def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
@@ -508,8 +534,15 @@ class Program(ABC):
     """A trace made ready to run."""
 
     @abstractmethod
-    def run(self, tokens: int, outputs: int = 0) -> None:
-        """Runs the trace with `tokens` live TOKENS rows and `outputs` live OUTPUTS rows. Inputs lie in the buffers."""
+    def run(self, tokens: int = 0, outputs: int = 0, sequences: int = 0, steps: int = 0) -> None:
+        """Runs the trace. Inputs lie in the buffers.
+
+        Args:
+            tokens: Live TOKENS rows.
+            outputs: Live OUTPUTS rows.
+            sequences: Live SEQUENCES rows.
+            steps: How often the part runs that the trace gave to `Ops.repeat`.
+        """
 
 
 _LAZY_BYTES = 1 << 20

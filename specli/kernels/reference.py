@@ -170,10 +170,20 @@ def _decode(type: QuantType, cells: torch.Tensor) -> torch.Tensor:
 
 
 class ReferenceOps(Ops):
-    """The operations, executed at once. `counts` holds the live rows per extent of the current run."""
+    """The operations, executed at once.
+
+    Attributes:
+        counts: Live rows per extent of the current run.
+        steps: How often it repeats what is to be repeated.
+    """
 
     def __init__(self) -> None:
-        self.counts = {Extent.TOKENS: 0, Extent.OUTPUTS: 0, Extent.ONE: 1}
+        self.counts = dict.fromkeys(Extent, 0)
+        self.steps = 0
+
+    def repeat(self, body: Callable[[], None]) -> None:
+        for _ in range(self.steps):
+            body()
 
     def _live(self, buffer: Buffer) -> torch.Tensor:
         return buffer.data[: self.counts[buffer.extent]]
@@ -227,14 +237,15 @@ class ReferenceOps(Ops):
         for to, row, chosen in zip(self._live(out), self._live(x), self._live(ids).long(), strict=True):
             to.add_(_times(matrix[chosen.to(matrix.device)], row))
 
-    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int) -> None:
-        rows, to = self._live(x), self._live(out)
-        n_rows, width = rows.shape
-        per_group = self._live(weights).view(n_rows, len(kernel), width // group)
-        to.zero_()
-        for j in range(min(len(kernel), n_rows)):
-            factors = kernel[j] + per_group[j:, j].repeat_interleave(group, dim=1)  # [n_rows - j, width]
-            to[j:].add_(factors * rows[: n_rows - j])
+    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int, block: int) -> None:
+        blocks = (torch.split(self._live(buffer), block) for buffer in (out, x, weights))
+        for to, rows, factors in zip(*blocks, strict=True):
+            n_rows, width = rows.shape
+            per_group = factors.reshape(n_rows, len(kernel), width // group)
+            to.zero_()
+            for j in range(min(len(kernel), n_rows)):
+                taps = kernel[j] + per_group[j:, j].repeat_interleave(group, dim=1)  # [n_rows - j, width]
+                to[j:].add_(taps * rows[: n_rows - j])
 
     def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
         rows = self._live(x)
@@ -317,6 +328,12 @@ class ReferenceOps(Ops):
     def gather(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
         self._live(out).copy_(x.data[self._live(rows)[:, 0].long()])
 
+    def scatter(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
+        out.data[self._live(rows)[:, 0].long()] = self._live(x)
+
+    def increment(self, out: Buffer) -> None:
+        self._live(out).add_(1)
+
     def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
         best = torch.sort(self._live(x), dim=1, descending=True, stable=True)
         self._live(values).copy_(best.values[:, : ids.width])
@@ -324,6 +341,9 @@ class ReferenceOps(Ops):
 
     def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         self._live(out).copy_(table[self._live(ids).long()])
+
+    def take(self, out: Buffer, x: Buffer, places: Buffer) -> None:
+        self._live(out).copy_(self._live(x).gather(1, self._live(places).long()))
 
     def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
         for to, row in zip(self._live(out), self._live(x), strict=True):
@@ -434,12 +454,12 @@ class ReferenceProgram(Program):
         self._n_threads = n_threads
         self._ops = ReferenceOps()
 
-    def run(self, tokens: int, outputs: int = 0) -> None:
+    def run(self, tokens: int = 0, outputs: int = 0, sequences: int = 0, steps: int = 0) -> None:
         # One thread count for every row count: how a product is divided among threads may decide its last bit.
         if self._n_threads is not None and torch.get_num_threads() != self._n_threads:
             torch.set_num_threads(self._n_threads)
-        self._ops.counts[Extent.TOKENS] = tokens
-        self._ops.counts[Extent.OUTPUTS] = outputs
+        self._ops.counts = {Extent.TOKENS: tokens, Extent.OUTPUTS: outputs, Extent.SEQUENCES: sequences}
+        self._ops.steps = steps
         with torch.inference_mode():
             self._trace(self._ops)
 

@@ -1,31 +1,33 @@
 """DFlash's network: fused states of the target as context, and a block of mask tokens filled in one pass.
 
-llama.cpp `src/models/dflash.cpp` (draft-models.md §§3.3-3.5). Two programs: `ingest` writes keys and values of tokens
-the target has evaluated, `block` runs the layers over anchor and mask tokens, the head, and whatever chains the slots.
-The keys and values of a block stay in cells that the next block or `ingest` overwrites before anybody reads them.
+llama.cpp `src/models/dflash.cpp`. Two programs: `ingest` writes keys and values of tokens the target has evaluated,
+`block` runs the layers over anchor and mask tokens, the head, and whatever chains the slots. Any number of sequences
+have a block each, one after the other. The keys and values of a block stay in cells that the next block or `ingest`
+overwrites before anybody reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from specli.gguf.file import GGUFFile
-from specli.kernels.ops import Buffer, Executor, Extent, Ops, Program
+from specli.kernels.ops import Buffer, Executor, Extent, Ops, Program, host
 from specli.models.base import Model, ModelOptions
 from specli.models.cache import KVCache
 from specli.models.dflash_config import DFlashConfig
 from specli.models.dflash_weights import DFlashWeights
+from specli.models.draft import Anchor, Part
 from specli.models.layers import Rows, Scratch
 from specli.models.rope import rope_table
 from specli.models.slots import Proposal, Slots
 from specli.models.tensors import Matrix, value_of
 
 Ints = npt.NDArray[np.int32]
-SLOT = 0  # one sequence
+Floats = npt.NDArray[np.float32]
 
 
 class DFlashNetwork:
@@ -34,7 +36,7 @@ class DFlashNetwork:
     Args:
         file: The open draft file.
         executor: Runs it; of the target's kind, so that borrowed weights can be multiplied.
-        options: Capacity and cache types.
+        options: Number of sequences, capacity and cache types.
         target: Whose states it reads, and whose embedding and head it borrows where the file has none.
         n_draft: Tokens to propose, 1 … `config.max_draft`. The block always has this length.
         steps: Also make the programs for drafting slot by slot (`backbone`, `slot`), look at several candidates, and
@@ -43,7 +45,7 @@ class DFlashNetwork:
     Attributes:
         config: Shape and constants.
         cache: Context of the draft layers, by position in the sequence.
-        slots: What a block proposed.
+        slots: What the blocks proposed, N rows for each sequence, one after the other.
 
     Raises:
         FormatError: Metadata or tensors do not fit the architecture; found before weights are read.
@@ -69,7 +71,7 @@ class DFlashNetwork:
         self.cache = KVCache(
             executor,
             network.layers,
-            n_slots=1,
+            n_slots=options.n_slots,
             capacity=options.capacity,
             type_k=options.type_k,
             type_v=options.type_v,
@@ -88,65 +90,95 @@ class DFlashNetwork:
             self._backbone = executor.compile(self._trace_backbone)
             self._steps = [executor.compile(self._step(index)) for index in range(n_draft)]
 
-    def ingest(self, n: int, position: int) -> None:
-        """Takes the states that the target has just captured of `n` tokens, the first at `position`, into the cache."""
-        self._context.positions.fill(self._counting[position : position + n])
-        self._ingest.run(n)
-        self.cache.extended(SLOT, position + n)
-
-    def block(self, anchor: int, position: int) -> None:
-        """Fills `slots` with the likeliest continuation: one run of one program.
+    def ingest(self, parts: Sequence[Part]) -> None:
+        """Takes the states that the target has just captured into the cache.
 
         Args:
-            anchor: The newest token, not evaluated yet.
-            position: Its position; the cache holds everything before it.
+            parts: Of different slots, at least one; together at most as many tokens as the target takes at once.
         """
-        self._place(anchor, position)
-        self._block.run(self._tokens.capacity, self._n_draft)
+        counting, context, start = self._counting, self._context, 0
+        for slot, tokens, position, first_row, _ in parts:
+            n = len(tokens)
+            context.positions.fill(counting[position : position + n], start)
+            self._feature_rows.fill(counting[first_row : first_row + n], start)
+            if self.cache.n_slots > 1:  # a single one's number is there already
+                context.slots.fill(slot, start, start + n)
+            self.cache.extended(slot, position + n)
+            start += n
+        self._ingest.run(start)
 
-    def backbone(self, anchor: int, position: int) -> None:
+    def block(self, anchors: Sequence[Anchor]) -> tuple[Floats, Ints]:
+        """Fills `slots` with the likeliest continuations: one run of one program.
+
+        Args:
+            anchors: Of different slots, at least one, B; the cache holds everything before them.
+
+        Returns:
+            Logits (or scores) `[B, N, C]` of the candidates, descending, and the target's ids of them; views that the
+            next run overwrites.
+        """
+        self._place(anchors)
+        self._run(self._block, len(anchors))
+        values, ids = self._by_sequence
+        return host(values[: len(anchors)]), host(ids[: len(anchors)])
+
+    def backbone(self, anchors: Sequence[Anchor]) -> None:
         """As `block`, except that the slots are left to `slot`, so that tokens may be drawn in between."""
-        self._place(anchor, position)
-        (self._backbone or self._block).run(self._tokens.capacity, self._n_draft)
+        self._place(anchors)
+        self._run(self._backbone or self._block, len(anchors))
 
-    def slot(self, index: int, previous: int) -> Proposal:
-        """What slot `index` proposes after the token `previous`; once per `backbone`, in order."""
+    def slot(self, index: int, previous: Ints) -> list[Proposal]:
+        """What slot `index` of the first sequences' blocks proposes; once per `backbone`, in order.
+
+        Args:
+            index: Below N.
+            previous: `[B]`, the token before it in each of them.
+        """
         if self._steps:
             self._previous.fill(previous)
-            self._steps[index].run(0)
-        return self.slots.row(index).read()[0]
+            self._steps[index].run(sequences=len(previous))
+        return self.slots.of(index).read(len(previous))
 
-    def truncate(self, length: int) -> None:
-        """Forgets everything from position `length` on."""
-        self.cache.truncate(SLOT, min(length, self.cache.length(SLOT)))
+    def truncate(self, slot: int, length: int) -> None:
+        """Forgets everything of the sequence in a cache slot from position `length` on."""
+        self.cache.truncate(slot, min(length, self.cache.length(slot)))
 
     def close(self) -> None:
         """Releases the executor."""
         self.executor.close()
 
     def _allocate(self, features: Buffer, *, several: bool) -> None:
-        new, config, n_draft = self.executor.buffer, self.config, self._n_draft
+        new, config, n_draft, n_sequences = self.executor.buffer, self.config, self._n_draft, self.cache.n_slots
         n_logits, mapping = self._weights.n_logits, self._weights.mapping
-        n_embd, n_slots = config.network.n_embd, n_draft + config.first_slot
+        n_embd, self._n_block = config.network.n_embd, n_draft + config.first_slot
+        n_rows, n_predicting = n_sequences * self._n_block, n_sequences * n_draft
         self._features = features
-        self._counting = np.arange(self.cache.capacity, dtype=np.int32)
+        self._counting = np.arange(max(self.cache.capacity, features.capacity), dtype=np.int32)
         self._context = self._new_rows(features.capacity)
-        self._tokens = new(n_slots, 1, Extent.TOKENS, np.int32)
+        self._feature_rows = new(features.capacity, 1, Extent.TOKENS, np.int32)
+        self._tokens = new(n_rows, 1, Extent.TOKENS, np.int32)
         self._tokens.spread(config.mask_id)
-        self._rows = self._new_rows(n_slots, ends=not all(config.causal))
-        self._x = new(n_slots, n_embd, Extent.TOKENS)
-        self._predicting = new(n_draft, 1, Extent.OUTPUTS, np.int32)
-        self._predicting.fill(np.arange(config.first_slot, n_slots, dtype=np.int32))
-        self._previous = new(1, 1, Extent.ONE, np.int32)
+        self._anchors = self._tokens.per_sequence(step=self._n_block)
+        self._rows = replace(self._new_rows(n_rows, ends=not all(config.causal)), block=self._n_block)
+        self._x = new(n_rows, n_embd, Extent.TOKENS)
+        self._predicting = new(n_predicting, 1, Extent.OUTPUTS, np.int32)
+        of_block = np.arange(config.first_slot, self._n_block, dtype=np.int32)
+        starts = np.arange(0, n_rows, self._n_block, dtype=np.int32)
+        self._predicting.fill(np.add.outer(starts, of_block).ravel())
+        self._previous = new(n_sequences, 1, Extent.SEQUENCES, np.int32)
         n_candidates = self._weights.head.n_candidates(n_logits) if several else 1  # whole drafts are made of the best
         self.slots = Slots(
-            hidden=new(n_draft, n_embd, Extent.OUTPUTS),
-            logits=new(n_draft, n_logits, Extent.OUTPUTS),
-            values=new(n_draft, n_candidates, Extent.OUTPUTS),
-            ids=new(n_draft, n_candidates, Extent.OUTPUTS, np.int32),
-            confidence=new(n_draft, 1, Extent.OUTPUTS) if several else None,
+            hidden=new(n_predicting, n_embd, Extent.OUTPUTS),
+            logits=new(n_predicting, n_logits, Extent.OUTPUTS),
+            values=new(n_predicting, n_candidates, Extent.OUTPUTS),
+            ids=new(n_predicting, n_candidates, Extent.OUTPUTS, np.int32),
+            confidence=new(n_predicting, 1, Extent.OUTPUTS) if several else None,
             mapping=None if mapping is None else self.executor.array(mapping),
+            n_draft=n_draft,
         )
+        self._by_sequence = [
+            buffer.storage.reshape(n_sequences, n_draft, -1) for buffer in (self.slots.values, self.slots.ids)
+        ]
         self._weights.head.allocate(self.executor, self.slots)
 
     def _new_rows(self, n: int, *, ends: bool = False) -> Rows:
@@ -158,16 +190,25 @@ class DFlashNetwork:
             ends=new(n, 1, Extent.TOKENS, np.int32) if ends else None,
         )
 
-    def _place(self, anchor: int, position: int) -> None:
-        n_slots = self._tokens.capacity
-        self._tokens.fill(anchor)
-        self._rows.positions.fill(self._counting[position : position + n_slots])
-        if self._rows.ends is not None:
-            self._rows.ends.spread(position + n_slots)
+    def _place(self, anchors: Sequence[Anchor]) -> None:
+        n, rows = self._n_block, self._rows
+        for number, (slot, token, position) in enumerate(anchors):
+            start, end = number * n, position + n
+            self._tokens.fill(token, start)
+            rows.positions.fill(self._counting[position:end], start)
+            if rows.ends is not None:
+                rows.ends.fill(end, start, start + n)
+            if self.cache.n_slots > 1:
+                rows.slots.fill(slot, start, start + n)
+
+    def _run(self, program: Program, n_sequences: int) -> None:
+        program.run(n_sequences * self._n_block, n_sequences * self._n_draft, n_sequences)
 
     def _trace_ingest(self, ops: Ops) -> None:
+        features = self._context.scratch.buffer("features", self._features.width)
         fused = self._context.scratch.buffer("fused", self.config.network.n_embd)
-        ops.linear([fused], self._features, [self._weights.fc.value])
+        ops.gather(features, self._features, self._feature_rows)
+        ops.linear([fused], features, [self._weights.fc.value])
         self._weights.enc_norm.trace(ops, fused, fused)
         for attention, cache in zip(self._weights.attentions, self.cache.layers, strict=True):
             attention.inject(ops, fused, self._context, cache, self._rope)
@@ -189,10 +230,10 @@ class DFlashNetwork:
 
     def _trace_block(self, ops: Ops) -> None:
         self._trace_backbone(ops)
-        previous = self._tokens.row(0)
+        previous = self._anchors
         for index in range(self._n_draft):
             self._weights.head.trace_slot(ops, self.slots, index, previous)
-            previous = self.slots.ids.row(index).columns(0, 1)
+            previous = self.slots.of(index).ids.columns(0, 1)
 
     def _step(self, index: int) -> Callable[[Ops], None]:
         return lambda ops: self._weights.head.trace_slot(ops, self.slots, index, self._previous)

@@ -46,7 +46,7 @@ class Convolution:
     def _trace_side(self, ops: Ops, x: Buffer, rows: Rows, *, side: int) -> Buffer:
         out = rows.scratch.buffer("convolved", x.width)
         weights = self._weights(rows).columns(side * self._n_weights, (side + 1) * self._n_weights)
-        ops.convolve(out, x, self._base.value[side], weights, group=self._config.group)
+        ops.convolve(out, x, self._base.value[side], weights, group=self._config.group, block=rows.block)
         return out
 
     def _weights(self, rows: Rows) -> Buffer:
@@ -118,11 +118,12 @@ class SelectorHead:
     def allocate(self, executor: Executor, slots: Slots) -> None:
         """Candidates in the order of their logits, gates, and what one step of the walk needs."""
         n, extent, top_k = slots.hidden.capacity, slots.hidden.extent, self._config.top_k
+        n_sequences = n // slots.n_draft
         self._gates = executor.buffer(n, self._config.rank, extent)
         self._unary = executor.buffer(n, top_k, extent)
         self._candidates = executor.buffer(n, top_k, extent, np.int32)
-        self._scores = executor.buffer(1, top_k, Extent.ONE)
-        self._gated = executor.buffer(1, self._config.rank, Extent.ONE)
+        self._scores = executor.buffer(n_sequences, top_k, Extent.SEQUENCES)
+        self._gated = executor.buffer(n_sequences, self._config.rank, Extent.SEQUENCES)
 
     def trace(self, ops: Ops, slots: Slots) -> None:
         """Gates and candidates of all slots."""
@@ -131,10 +132,13 @@ class SelectorHead:
 
     def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
         """Scores given the predecessor, then candidates by score."""
-        slot, candidates = slots.row(index), self._candidates.row(index)
+        slot, (gates, unary, candidates) = (
+            slots.of(index),
+            (slots.rows_of(index, buffer) for buffer in (self._gates, self._unary, self._candidates)),
+        )
         ops.embed(self._gated, self._predecessor.value, previous)
-        ops.multiply(self._gated, self._gates.row(index))
-        ops.copy(self._scores, self._unary.row(index))
+        ops.multiply(self._gated, gates)
+        ops.copy(self._scores, unary)
         ops.linear_rows(self._scores, self._gated, self._successor.value, candidates)
         ops.top_k(slot.values, slot.ids, self._scores)  # ids: places among the candidates
-        ops.map_ids(slot.ids, slot.ids, candidates.storage[0])
+        ops.take(slot.ids, candidates, slot.ids)

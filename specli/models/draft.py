@@ -1,6 +1,8 @@
-"""What draft networks share: a vocabulary of their own, and states of the target that they read."""
+"""What draft networks share: a vocabulary of their own, states of the target that they read, where drafts start."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +11,42 @@ from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 
+Ints = npt.NDArray[np.int32]
+
 N_CANDIDATES = 10  # best tokens of a step that are looked at; as many as llama.cpp's draft sampler keeps
+
+
+class Part(NamedTuple):
+    """Tokens of one sequence whose states the target has just captured.
+
+    Attributes:
+        slot: Of the sequence.
+        tokens: `[T]`.
+        position: Of the first.
+        first_row: Row of the target's features that belongs to the first; the others follow.
+        follows: Whether the tokens before them were the latest that the network took in of the sequence; only networks
+            that pair a token with the state before it ask.
+    """
+
+    slot: int
+    tokens: Ints
+    position: int
+    first_row: int
+    follows: bool = True
+
+
+class Anchor(NamedTuple):
+    """Where a draft starts.
+
+    Attributes:
+        slot: Of the sequence.
+        token: Its newest token, not evaluated yet; the network has taken in everything before it.
+        position: Of that token.
+    """
+
+    slot: int
+    token: int
+    position: int
 
 
 def draft_vocabulary(file: GGUFFile, n_vocab: int) -> npt.NDArray[np.int32] | None:

@@ -47,7 +47,7 @@ class MarkovHead:
 
     def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
         """Biased logits, candidates, confidence where it is asked for."""
-        slot, joined = slots.row(index), self._joined.row(index)
+        slot, joined = slots.of(index), slots.rows_of(index, self._joined)
         markov = joined.columns(self._n_embd, self._n_embd + self._rank)
         ops.embed(markov, self._markov_w1.value, previous)
         ops.linear([slot.logits], markov, [self._markov_w2.value], accumulate=True)

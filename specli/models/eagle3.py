@@ -18,7 +18,7 @@ from specli.models.base import Model, ModelOptions
 from specli.models.cache import KVCache
 from specli.models.config import Keys, ModelConfig
 from specli.models.draft import draft_vocabulary
-from specli.models.feedback import FeedbackNetwork
+from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, FeedForward, RMSNorm, Rows
 from specli.models.rope import rope_table
 from specli.models.tensors import Matrix, Tensors, value_of
@@ -200,7 +200,7 @@ class Eagle3Network(FeedbackNetwork):
         self.cache = KVCache(
             executor,
             network.layers,
-            n_slots=1,
+            n_slots=options.n_slots,
             capacity=options.capacity,
             type_k=options.type_k,
             type_v=options.type_v,
@@ -213,28 +213,26 @@ class Eagle3Network(FeedbackNetwork):
         self._compile()
 
     def _trace_states(self, ops: Ops) -> None:
-        weights, features = self._weights, self._features
+        weights = self._weights
+        features = self._rows.scratch.buffer("features", self._features.width)
+        ops.gather(features, self._features, self._feature_rows)
         if weights.enc_norm is not None:
-            joined = self._rows.scratch.buffer("joined", features.width)
-            weights.enc_norm.trace(ops, joined, features)
-            features = joined
-        if weights.fc_norms:
-            apart, width = self._rows.scratch.buffer("apart", features.width), self.config.target_width
-            for number, norm in enumerate(weights.fc_norms):
-                columns = number * width, (number + 1) * width
-                norm.trace(ops, apart.columns(*columns), features.columns(*columns))
-            features = apart
+            weights.enc_norm.trace(ops, features, features)
+        width = self.config.target_width
+        for number, norm in enumerate(weights.fc_norms):
+            apart = features.columns(number * width, (number + 1) * width)
+            norm.trace(ops, apart, apart)
         ops.linear([self._at], features, [weights.fc.value])
 
     def _trace_cells(self, ops: Ops) -> None:
         x = self._trace_pair(ops, self._tokens, self._before, self._rows)
         self._weights.attention.inject(ops, x, self._rows, self.cache.layers[0], self._rope)
 
-    def _trace_step(self, ops: Ops, index: int) -> None:
-        weights, rows = self._weights, self._step_rows(index)
-        state, out = self._fed.row(index), self._fed.row(index + 1)
-        x = self._trace_pair(ops, self._ids.row(index), state, rows)
-        ops.copy(out, x.columns(out.width, x.width) if self.config.norm_before_residual else state)
+    def _trace_step(self, ops: Ops, step: Step, index: int) -> None:
+        weights, rows, out = self._weights, step.rows, step.after
+        x = self._trace_pair(ops, step.tokens, step.before, rows)
+        if self.config.norm_before_residual:
+            ops.copy(out, x.columns(out.width, x.width))  # else it is the state itself, which is there
         weights.attention.trace(ops, out, x, rows, self.cache.layers[0], self._rope, accumulate=True)
         normed = rows.scratch.buffer("normed", out.width)
         weights.ffn_norm.trace(ops, normed, out)

@@ -13,7 +13,7 @@ from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation, Executor, Ops, Weight
 from specli.models.base import Model, ModelOptions
 from specli.models.config import Keys, LayerConfig, ModelConfig
-from specli.models.feedback import FeedbackNetwork
+from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm
 from specli.models.rope import rope_table
 from specli.models.tensors import Tensors, value_of
@@ -163,24 +163,23 @@ class AssistantNetwork(FeedbackNetwork):
         self._compile()
 
     def _trace_states(self, ops: Ops) -> None:
-        ops.copy(self._at, self._features)
+        ops.gather(self._at, self._features, self._feature_rows)
 
     def _trace_cells(self, ops: Ops) -> None:
         """Nothing: the target has written the only cells."""
 
-    def _trace_step(self, ops: Ops, index: int) -> None:
-        weights, rows, network = self._weights, self._step_rows(index), self.config.network
-        state, width = self._fed.row(index), self.config.target_width
+    def _trace_step(self, ops: Ops, step: Step, index: int) -> None:
+        weights, rows, network = self._weights, step.rows, self.config.network
+        width = self.config.target_width
         pair, x = rows.scratch.buffer("pair", 2 * width), rows.scratch.buffer("stream", network.n_embd)
-        table = self._target.token_embd
-        ops.embed(pair.columns(0, width), table, self._ids.row(index), scale=math.sqrt(width))
-        ops.copy(pair.columns(width, 2 * width), state)
+        ops.embed(pair.columns(0, width), self._target.token_embd, step.tokens, scale=math.sqrt(width))
+        ops.copy(pair.columns(width, 2 * width), step.before)
         ops.linear([x], pair, [weights.pre_projection.value])
         for layer, config, rope in zip(weights.layers, network.layers, self._ropes, strict=True):
             assert config.kv_source is not None
             layer.trace(ops, x, rows, self._target.cache.layers[config.kv_source], rope)
         weights.output_norm.trace(ops, self._last, x)
-        ops.linear([self._fed.row(index + 1)], self._last, [weights.post_projection.value])
+        ops.linear([step.after], self._last, [weights.post_projection.value])
 
     def _head(self, index: int) -> Weight:
         return self._weights.token_embd.value

@@ -55,12 +55,14 @@ class Rows:
         slots: `[T, 1]` int32, cache slot of each row.
         scratch: Intermediate buffers with the same rows.
         ends: `[T, 1]` int32, first cell a row does not see; None = causal (position + 1).
+        block: Rows of a draft block; the blocks follow each other. Only convolutions along a block ask.
     """
 
     positions: Buffer
     slots: Buffer
     scratch: Scratch
     ends: Buffer | None = None
+    block: int = 1
 
 
 class AttentionPart(Protocol):

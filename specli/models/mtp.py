@@ -13,7 +13,7 @@ from specli.kernels.ops import Buffer, Executor, Ops, RopeTable, Weight
 from specli.models.base import Model, ModelOptions
 from specli.models.cache import CacheLayer, KVCache
 from specli.models.config import ModelConfig
-from specli.models.feedback import FeedbackNetwork
+from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, RMSNorm, Rows
 from specli.models.rope import rope_table
 from specli.models.tensors import Matrix, Tensors
@@ -148,12 +148,13 @@ class MTPNetwork(FeedbackNetwork):
             n_draft=n_draft,
             steps=steps,
             n_logits=config.n_vocab,
+            n_blocks=len(self._blocks),
         )
         layers = config.layers[config.n_layers :]
         self.cache = KVCache(
             executor,
             layers,
-            n_slots=1,
+            n_slots=options.n_slots,
             capacity=options.capacity,
             type_k=options.type_k,
             type_v=options.type_v,
@@ -167,36 +168,30 @@ class MTPNetwork(FeedbackNetwork):
         self._compile()
 
     def _trace_states(self, ops: Ops) -> None:
-        ops.copy(self._at, self._features)
+        ops.gather(self._at, self._features, self._feature_rows)
 
     def _trace_cells(self, ops: Ops) -> None:
         for index in range(len(self._blocks)):
             self._trace_injection(ops, index, self._tokens, self._before, self._rows)
 
-    def _trace_step(self, ops: Ops, index: int) -> None:
-        number = self._number(index)
-        if len(self._blocks) > 1:  # each block has seen the sequence, but not the draft
-            for row in range(index):
-                self._trace_injection(ops, number, self._ids.row(row), self._fed.row(row), self._step_rows(row))
-        block, rows, out = self._blocks[number], self._step_rows(index), self._fed.row(index + 1)
-        x = block.trace_input(ops, self._embeddings(number), self._ids.row(index), self._fed.row(index), rows)
-        block.layer.trace(ops, x, rows, self.cache.layers[number], self._ropes[number])
+    def _trace_step(self, ops: Ops, step: Step, index: int) -> None:
+        for earlier in self._steps[:index]:  # each of several blocks has seen the sequence, but not the draft
+            self._trace_injection(ops, index, earlier.tokens, earlier.before, earlier.rows)
+        block, rows = self._blocks[index], step.rows
+        x = block.trace_input(ops, self._embeddings(index), step.tokens, step.before, rows)
+        block.layer.trace(ops, x, rows, self.cache.layers[index], self._ropes[index])
         norm = block.shared_head_norm or self._weights.output_norm
         assert norm is not None
         norm.trace(ops, self._last, x)
-        ops.copy(out, self._last if self.config.nextn_is_normed else x)
+        ops.copy(step.after, self._last if self.config.nextn_is_normed else x)
 
     def _trace_injection(self, ops: Ops, number: int, tokens: Buffer, states: Buffer, rows: Rows) -> None:
         block = self._blocks[number]
         x = block.trace_input(ops, self._embeddings(number), tokens, states, rows)
         block.inject(ops, x, rows, self.cache.layers[number], self._ropes[number])
 
-    def _number(self, index: int) -> int:
-        """The block that makes token `index` of a draft."""
-        return index if len(self._blocks) > 1 else 0
-
     def _embeddings(self, number: int) -> Weight:
         return (self._blocks[number].embed_tokens or self._token_embd).value
 
     def _head(self, index: int) -> Weight:
-        return (self._blocks[self._number(index)].shared_head_head or self._output).value
+        return (self._blocks[index].shared_head_head or self._output).value

@@ -29,16 +29,17 @@ class Proposal:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """The slots of a block that predict, one row each; N = draft length.
+    """The slots of draft blocks that predict, one row each: N for each sequence, one after the other.
 
     Attributes:
-        hidden: `[N, D]` float32, after the last norm.
-        logits: `[N, V_d]` float32.
-        values: `[N, C]` float32, the logits (or scores) of the candidates, descending.
-        ids: `[N, C]` int32, the candidates, as the target numbers them.
-        confidence: `[N, 1]` float32, predicted probability that the slot's token is accepted; only some heads fill it.
-            None = nobody asks.
+        hidden: `[S·N, D]` float32, after the last norm.
+        logits: `[S·N, V_d]` float32.
+        values: `[S·N, C]` float32, the logits (or scores) of the candidates, descending.
+        ids: `[S·N, C]` int32, the candidates, as the target numbers them.
+        confidence: `[S·N, 1]` float32, predicted probability that the slot's token is accepted; only some heads fill
+            it. None = nobody asks.
         mapping: `[V_d]` int32, the target's id of every draft token; None = the same.
+        n_draft: Draft length, N.
     """
 
     hidden: Buffer
@@ -47,22 +48,28 @@ class Slots:
     ids: Buffer
     confidence: Buffer | None
     mapping: Array | None
+    n_draft: int
 
-    def row(self, index: int) -> Slots:
-        """One slot."""
+    def rows_of(self, index: int, buffer: Buffer) -> Buffer:
+        """The rows of a buffer like these that belong to slot `index` of every block, a row per sequence."""
+        return buffer.per_sequence(index, step=self.n_draft)
+
+    def of(self, index: int) -> Slots:
+        """Slot `index` of every block, a row per sequence."""
         return Slots(
-            self.hidden.row(index),
-            self.logits.row(index),
-            self.values.row(index),
-            self.ids.row(index),
-            None if self.confidence is None else self.confidence.row(index),
+            self.rows_of(index, self.hidden),
+            self.rows_of(index, self.logits),
+            self.rows_of(index, self.values),
+            self.rows_of(index, self.ids),
+            None if self.confidence is None else self.rows_of(index, self.confidence),
             self.mapping,
+            1,
         )
 
-    def read(self) -> list[Proposal]:
-        """All slots, on the host."""
+    def read(self, n: int | None = None) -> list[Proposal]:
+        """The first `n` rows, or all, on the host."""
         assert self.confidence is not None, "made for whole drafts"
-        values, ids, confidence = (b.read() for b in (self.values, self.ids, self.confidence))
+        values, ids, confidence = (b.read()[:n] for b in (self.values, self.ids, self.confidence))
         return [Proposal(*row) for row in zip(values, ids, confidence[:, 0], strict=True)]
 
     def trace_candidates(self, ops: Ops, values: Buffer, ids: Buffer) -> None:
@@ -91,7 +98,7 @@ class SlotHead(Protocol):
         """What can be done for all slots at once."""
 
     def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
-        """The rest for one slot of a chained head, given the token before it (`[1, 1]` int32, the target's id)."""
+        """The rest for slot `index` of all blocks, given the tokens before it (`[S, 1]` int32, the target's ids)."""
 
 
 class PlainHead:

@@ -2,75 +2,126 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from specli.kernels.ops import Extent, Ops
+from specli.kernels.ops import Buffer, Extent, Ops, host
 from specli.models.base import Ints, Model
 from specli.models.draft import N_CANDIDATES
 from specli.models.layers import Rows, Scratch
 
-SLOT = 0  # one sequence
 Floats = npt.NDArray[np.float32]
 
 
-class Writer:
-    """Continues the sequence in a model's cache.
+class Beginning(NamedTuple):
+    """What a sequence's cache lacks before it is written on.
 
-    The first forward takes in whatever the cache lacks; every further one reads the likeliest token of the one before
-    it, on rows of its own.
+    Attributes:
+        slot: Of the sequence.
+        tokens: At least one; what follows its cached tokens.
+        position: Of the first.
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    position: int
+
+
+class Writer:
+    """Continues sequences in a model's cache.
+
+    The first forward takes in whatever the caches lack; every further one reads the likeliest token of the one before
+    it, a row per sequence. It is recorded once and repeated.
 
     Args:
-        model: The model; has room for the context and the tokens ahead.
-        n_steps: Tokens to write, N ≥ 1. The last is not evaluated.
+        model: The model; has room for the context and the tokens ahead, and for a row of logits per slot.
+        n_steps: Most tokens to write, N ≥ 1. The last is not evaluated.
         n_logits: Leading tokens of the vocabulary that may be written.
-        n_candidates: Best tokens of a step that `write` returns.
+        n_candidates: Best tokens of a step that `write` returns, C.
     """
 
     def __init__(self, model: Model, *, n_steps: int, n_logits: int, n_candidates: int = N_CANDIDATES) -> None:
-        new, config = model.executor.buffer, model.config
+        new, config, n_slots = model.executor.buffer, model.config, model.options.n_slots
+        assert n_slots <= model.options.max_outputs
         n_candidates = min(n_candidates, n_logits)
         self.n_steps = n_steps
         self._model = model
         self._n_logits = n_logits
-        self._counting = np.arange(model.options.capacity + n_steps, dtype=np.int32)
-        self._positions = new(n_steps, 1, Extent.ONE, np.int32)
-        self._slots = new(n_steps, 1, Extent.ONE, np.int32)
-        self._scratch = Scratch(model.executor, 1, Extent.ONE)
-        self._x = new(1, config.n_embd, Extent.ONE)
-        self._last = new(1, config.n_embd, Extent.ONE)
-        self._logits = new(1, config.n_vocab, Extent.ONE)
-        self._values = new(n_steps, n_candidates, Extent.ONE)
-        self._ids = new(n_steps, n_candidates, Extent.ONE, np.int32)
+        self._tokens = new(n_slots, 1, Extent.SEQUENCES, np.int32)
+        self._rows = Rows(
+            positions=new(n_slots, 1, Extent.SEQUENCES, np.int32),
+            slots=new(n_slots, 1, Extent.SEQUENCES, np.int32),
+            scratch=Scratch(model.executor, n_slots, Extent.SEQUENCES),
+        )
+        self._x = new(n_slots, config.n_embd, Extent.SEQUENCES)
+        self._last = new(n_slots, config.n_embd, Extent.SEQUENCES)
+        self._logits = new(n_slots, config.n_vocab, Extent.SEQUENCES)
+        self._values = new(n_slots, n_candidates, Extent.SEQUENCES)
+        self._ids = new(n_slots, n_candidates, Extent.SEQUENCES, np.int32)
+        self._all_values = new(n_slots * n_steps, n_candidates, Extent.SEQUENCES)  # row b·N + i: step i of sequence b
+        self._all_ids = new(n_slots * n_steps, n_candidates, Extent.SEQUENCES, np.int32)
+        self._all_rows = new(n_slots, 1, Extent.SEQUENCES, np.int32)  # those of the present step
+        self._first_rows = new(n_slots, 1, Extent.SEQUENCES, np.int32)  # those of the first step
+        self._first_rows.fill(np.arange(0, n_slots * n_steps, n_steps, dtype=np.int32))
+        self._by_sequence = [
+            buffer.storage.reshape(n_slots, n_steps, -1) for buffer in (self._all_values, self._all_ids)
+        ]
         self._program = model.executor.compile(self._trace)
 
-    def write(self, tokens: Ints, position: int) -> tuple[Floats, Ints]:
-        """Evaluates tokens and writes on; the cache then holds `len(tokens)` + N - 1 tokens more.
+    def write(self, beginnings: Sequence[Beginning], n_steps: int) -> tuple[Floats, Ints]:
+        """Evaluates tokens and writes on; each cache then holds its `tokens` and `n_steps` - 1 tokens more.
 
         Args:
-            tokens: `[T]`, 1 ≤ T ≤ max_tokens; what follows the cache's sequence.
-            position: Of the first.
+            beginnings: Of different slots, B ≥ 1; together at most `max_tokens` tokens.
+            n_steps: Tokens to write, 1 … N.
 
         Returns:
-            Logits `[N, C]` of the best candidates of every step, descending, and their ids; views that the next call
-            overwrites.
+            Logits `[B, n_steps, C]` of the best candidates of every step, descending, and their ids; views that the
+            next call overwrites.
         """
-        n, end, counting = len(tokens), position + len(tokens), self._counting
-        self._model.place(tokens, counting[position:end], 0 * tokens, counting[n - 1 : n])
-        self._positions.fill(counting[end : end + self.n_steps])
-        self._program.run(n, 1)
-        self._model.cache.extended(SLOT, end + self.n_steps - 1)
-        return self._values.read(), self._ids.read()
+        model, n = self._model, len(beginnings)
+        all_tokens: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        outputs: list[int] = []
+        for row, (slot, tokens, position) in enumerate(beginnings):
+            end = position + len(tokens)
+            all_tokens += tokens
+            positions += range(position, end)
+            slots += [slot] * len(tokens)
+            outputs.append(len(all_tokens) - 1)
+            self._rows.positions.fill(end, row)
+            self._rows.slots.fill(slot, row)
+            model.cache.extended(slot, end + n_steps - 1)
+        model.place(_ints(all_tokens), _ints(positions), _ints(slots), _ints(outputs))
+        self._program.run(len(all_tokens), n, n, n_steps - 1)
+        values, ids = self._by_sequence
+        return host(values[:n, :n_steps]), host(ids[:n, :n_steps])
 
     def _trace(self, ops: Ops) -> None:
         model = self._model
         model.trace(ops)
-        logits = model.logits.row(0)
-        for index in range(self.n_steps):
-            ids = self._ids.row(index)
-            ops.top_k(self._values.row(index), ids, logits.columns(0, self._n_logits))
-            if index + 1 < self.n_steps:
-                rows = Rows(self._positions.row(index), self._slots.row(index), self._scratch)
-                model.trace_stream(ops, ids.columns(0, 1), self._x, rows)
-                model.trace_logits(ops, self._logits, self._last, self._x)
-                logits = self._logits
+        ops.copy(self._all_rows, self._first_rows)
+        self._trace_choice(ops, model.logits.per_sequence(0, model.options.n_slots))
+        ops.repeat(lambda: self._trace_next(ops))
+
+    def _trace_next(self, ops: Ops) -> None:
+        ops.copy(self._tokens, self._ids.columns(0, 1))
+        self._model.trace_stream(ops, self._tokens, self._x, self._rows)
+        self._model.trace_logits(ops, self._logits, self._last, self._x)
+        self._trace_choice(ops, self._logits)
+        ops.increment(self._rows.positions)
+
+    def _trace_choice(self, ops: Ops, logits: Buffer) -> None:
+        """The best candidates of a step, kept where they belong."""
+        ops.top_k(self._values, self._ids, logits.columns(0, self._n_logits))
+        ops.scatter(self._all_values, self._values, self._all_rows)
+        ops.scatter(self._all_ids, self._ids, self._all_rows)
+        ops.increment(self._all_rows)
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int32)

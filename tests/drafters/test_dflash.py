@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from specli.engine.drafting import choose_drafters
 from specli.errors import FormatError, IncompatibleError, SpecliError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.models.dflash import DFlashNetwork
+from specli.models.draft import Anchor, Part
 from specli.models.slots import Proposal
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors, run
@@ -117,7 +118,7 @@ def test_one_run_per_draft(kind: str, tmp_path: Path, monkeypatch: pytest.Monkey
         runs: list[int] = []
         program = network_of(pair)._block
         real = program.run
-        monkeypatch.setattr(type(program), "run", lambda self, *counts: (runs.append(1), real(*counts)))
+        monkeypatch.setattr(type(program), "run", lambda self, *counts, **more: (runs.append(1), real(*counts, **more)))
         assert len(pair.draft(9).tokens) == 5
     assert len(runs) == 1
 
@@ -202,9 +203,10 @@ def test_impossible_logits_end_a_draft(poison: float, tmp_path: Path) -> None:
         network = network_of(pair)
         real = network.block
 
-        def spoilt(anchor: int, position: int) -> None:
-            real(anchor, position)
+        def spoilt(anchors: Sequence[Anchor]) -> tuple[np.ndarray, np.ndarray]:
+            found = real(anchors)
             network.slots.values.data[2] = poison
+            return found
 
         network.block = spoilt  # type: ignore[method-assign]
         assert len(pair.draft(9).tokens) == 2
@@ -276,8 +278,8 @@ def test_cache_types_change_drafts_little(cache: str, kernels: str, tmp_path: Pa
             torch.manual_seed(0)
             noise = torch.randn(48, features.width)  # the same context, whatever the target's cache did to it
             features.data[:48] = noise
-            network_of(pair).ingest(48, 0)
-            network_of(pair).block(9, 48)
+            network_of(pair).ingest([Part(0, np.zeros(48, np.int32), 0, 0)])
+            network_of(pair).block([Anchor(0, 9, 48)])
             values.append(network_of(pair).slots.logits.data.clone())
     spread = values[0].std()
     assert (values[1] - values[0]).abs().mean() < {"q4_0": 0.25, "q8_0": 0.02}.get(cache, 0.01) * spread

@@ -16,9 +16,10 @@ from specli.engine.load import open_engine
 from specli.errors import SpecliError
 from specli.gguf.file import GGUFFile
 from specli.models import ARCHITECTURES
+from specli.models.draft import Anchor
 from specli.tokenizer import Tokenizer
 from tests.support.draft_oracle import Eagle3Oracle
-from tests.support.drafting import Pair, open_pair
+from tests.support.drafting import Pair, drafted_by, open_pair
 from tests.support.runs import executors, run, skipping_unsupported, speculation
 from tests.support.tiny_drafters import tiny_eagle3
 from tests.support.tiny_gguf import tiny_gguf
@@ -48,10 +49,10 @@ def stepwise(pair: Pair, last: int, draft: list[int]) -> list[np.ndarray]:
     """Logits of every step that reads the given tokens."""
     network = pair.drafter._network  # type: ignore[attr-defined]
     position = len(pair.history)
-    network.start(last, position)
+    network.start([Anchor(0, last, position)])
     logits = [network.logits.data[0].numpy().astype(np.float64)]
     for index, token in enumerate(draft, 1):
-        network.advance(index, token)
+        network.advance(index, np.array([token], np.int32))
         logits.append(network.logits.data[0].numpy().astype(np.float64))
     return logits
 
@@ -98,13 +99,13 @@ def test_one_program_drafts_what_single_steps_do(tmp_path: Path, kernels: str) -
     with open_pair(target, draft, NAME, DraftConfig(n_max=8, probabilistic=True), kernels=kernels) as pair:
         pair.prompt(TOKENS[:40])
         network = pair.drafter._network  # type: ignore[attr-defined]
-        values, ids = (part.copy() for part in network.draft(TOKENS[40], 40))
-        step = network.start(TOKENS[40], 40)
+        values, ids = drafted_by(pair, TOKENS[40])
+        step = network.start([Anchor(0, TOKENS[40], 40)])
         for index in range(8):
-            np.testing.assert_array_equal(step[0], values[index])
-            np.testing.assert_array_equal(step[1], ids[index])
+            np.testing.assert_array_equal(step[0][0], values[index])
+            np.testing.assert_array_equal(step[1][0], ids[index])
             if index < 7:
-                step = network.advance(index + 1, int(ids[index, 0]))
+                step = network.advance(index + 1, ids[index, :1])
 
 
 @KERNELS

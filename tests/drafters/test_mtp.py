@@ -16,6 +16,7 @@ from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.load import open_engine
 from specli.errors import SpecliError
 from specli.gguf.file import GGUFFile
+from specli.models.draft import Anchor
 from specli.tokenizer import Tokenizer
 from tests.support.draft_oracle import AssistantOracle, MTPOracle
 from tests.support.drafting import Pair, open_pair
@@ -41,10 +42,10 @@ def assert_drafts_as(oracle: Any, pair: Pair, draft_length: int = 3) -> None:
         for n_accepted in (0, min(2, draft_length - 1), draft_length - 1):
             draft = pair.draft(last).tokens[:draft_length]
             expected = oracle.steps(pair.history, last, draft[: draft_length - 1])
-            network.start(last, len(pair.history))
+            network.start([Anchor(0, last, len(pair.history))])
             for index, logits in enumerate(expected):
                 if index:
-                    network.advance(index, draft[index - 1])
+                    network.advance(index, np.array(draft[index - 1 : index], np.int32))
                 error = np.abs(network.logits.data[0].numpy() - logits).max()
                 assert error < 1e-4 * max(1.0, np.abs(logits).max()), (depth, n_accepted, index)
                 assert draft[index] == logits.argmax()

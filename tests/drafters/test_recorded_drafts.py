@@ -11,7 +11,7 @@ import pytest
 
 from specli.drafters.config import DraftConfig
 from tests.support.draft_cases import BLOCK_CASES, CASES, N_MAX, PROMPT
-from tests.support.drafting import open_pair
+from tests.support.drafting import drafted_by, open_pair
 from tests.support.runs import executors, skipping_unsupported
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "drafts.json").read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ def test_candidates_of_every_step_are_the_recorded_ones(tmp_path: Path, kernels:
         last = ids[-1]
         for number, found in enumerate(ROUNDS[name]):
             assert len(pair.history) == found["n_history"]
-            values, best = pair.drafter._network.draft(last, len(pair.history))  # type: ignore[attr-defined]
+            values, best = drafted_by(pair, last)
             weights = np.exp(values - values[:, :1])
             probabilities = weights / weights.sum(axis=1, keepdims=True)
             for step, candidates in enumerate(found["steps"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from specli.drafters.base import DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
 from specli.drafters.simple import DraftSimple
-from specli.drafters.stepping import Candidates, CandidateSampler, collect
+from specli.drafters.stepping import Candidates, CandidateSampler, GrowingDraft, collect
 from tests.support.recalling_model import RecallingModel, random_tokens
 
 N_VOCAB = 40
@@ -46,11 +47,11 @@ def expected(history: list[int], last: int, config: DraftConfig, limit: int) -> 
         values, ids = torch.topk(model.logits(sequence), 10)
         return sampler.best(values.numpy(), ids.numpy().astype(np.int32))
 
-    def advance(token: int) -> Candidates | None:
-        sequence.append(token)
-        return candidates()
+    def advance(tokens: Sequence[int | None]) -> list[Candidates | None]:
+        sequence.extend(token for token in tokens if token is not None)
+        return [candidates()]
 
-    return collect(candidates(), advance, sampler, config, limit=limit).tokens
+    return collect([GrowingDraft(sampler, config, limit=limit)], [candidates()], advance)[0].tokens
 
 
 def start_request(drafter: DraftSimple, rng: random.Random, before: list[int], prompt: list[int]) -> None:

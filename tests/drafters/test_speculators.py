@@ -12,6 +12,7 @@ import torch
 from specli.convert import ConvertConfig, ConvertReport, convert
 from specli.drafters.config import DraftConfig
 from specli.gguf.file import GGUFFile
+from specli.models.draft import Anchor, Part
 from tests.golden.record_speculators import ANCHORS, BLOCK, BLOCKS, EAGLE3, N_STEPS, N_TOKENS, SLOTS, inputs
 from tests.support.checkpoints import CASES
 from tests.support.drafting import open_pair
@@ -45,11 +46,11 @@ def test_eagle3_logits(tmp_path: Path, kernels: str, name: str) -> None:
         for slot, steps in zip(SLOTS, RECORDED[name], strict=True):
             n = slot + 1
             network._features.data[:n] = torch.from_numpy(states[:n])
-            network.ingest(tokens[:n], 0, follows=True)
-            network.start(int(tokens[n]), n)
+            network.ingest([Part(0, tokens[:n], 0, 0)])
+            network.start([Anchor(0, int(tokens[n]), n)])
             for step, expected in enumerate(steps):
                 if step:
-                    network.advance(step, int(tokens[n + step]))
+                    network.advance(step, tokens[n + step : n + step + 1])
                 if step == 0 or slot + step < window:
                     np.testing.assert_allclose(network.logits.data[0].numpy(), expected, rtol=0, atol=2e-4)
 
@@ -68,12 +69,12 @@ def test_slots_of_a_block(tmp_path: Path, kernels: str, name: str) -> None:
         assert first == (name == "dflash-speculators-sliding")
         for index, anchor in enumerate(ANCHORS):
             network._features.data[:anchor] = torch.from_numpy(states[:anchor])
-            network.ingest(anchor, 0)
-            network.backbone(int(tokens[anchor]), anchor)
+            network.ingest([Part(0, tokens[:anchor], 0, 0)])
+            network.backbone([Anchor(0, int(tokens[anchor]), anchor)])
             hidden = network.slots.hidden.data.numpy()
             np.testing.assert_allclose(hidden, recorded["hidden"][index][first:], rtol=0, atol=5e-4)
             for slot in range(BLOCK if is_dspark else 0):  # the Markov head goes from slot to slot
-                proposal = network.slot(slot, int(tokens[anchor + slot]))
+                [proposal] = network.slot(slot, tokens[anchor + slot : anchor + slot + 1])
                 assert proposal.ids[: len(recorded["ids"][index][slot])].tolist() == recorded["ids"][index][slot]
                 values, confidence = recorded["values"][index][slot], recorded["confidence"][index][slot]
                 np.testing.assert_allclose(proposal.values[: len(values)], values, rtol=0, atol=2e-4)

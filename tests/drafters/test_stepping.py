@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pytest
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import Candidates, CandidateSampler, collect, likeliest
+from specli.drafters.stepping import Candidates, CandidateSampler, GrowingDraft, collect, likeliest, trimmed
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister
 
 Floats = npt.NDArray[np.float32]
@@ -113,12 +114,14 @@ def run(steps: list[Candidates | None], config: DraftConfig, *, limit: int = 100
     fed: list[int] = []
     script = iter(steps)
 
-    def advance(token: int) -> Candidates | None:
+    def advance(tokens: Sequence[int | None]) -> list[Candidates | None]:
+        [token] = tokens
+        assert token is not None
         fed.append(token)
-        return next(script)
+        return [next(script)]
 
-    sampler = CandidateSampler(probabilistic=False)
-    return collect(next(script), advance, sampler, config, limit=limit), fed
+    draft = GrowingDraft(CandidateSampler(probabilistic=False), config, limit=limit)
+    return collect([draft], [next(script)], advance)[0], fed
 
 
 STEPS = [step(1, 0.9), step(0, 0.8), step(1, 0.6), step(0, 0.9)]
@@ -164,16 +167,36 @@ def test_a_sampled_draft_is_kept_however_short() -> None:
     sampler = CandidateSampler(probabilistic=True)
     sampler.prepare(request(temperature=1.0))
     config = DraftConfig(n_max=3, n_min=2, p_min=0.85)
-    draft = collect(STEPS[0], lambda _: STEPS[1], sampler, config, limit=100)
+    [draft] = collect([GrowingDraft(sampler, config, limit=100)], [STEPS[0]], lambda _: [STEPS[1]])
     assert len(draft.tokens) == 1
 
 
 def test_sampled_drafts_carry_the_candidates_of_every_token() -> None:
     sampler = CandidateSampler(probabilistic=True)
     sampler.prepare(request(temperature=1.0))
-    draft = collect(STEPS[0], lambda _: STEPS[1], sampler, DraftConfig(n_max=3), limit=100)
+    [draft] = collect([GrowingDraft(sampler, DraftConfig(n_max=3), limit=100)], [STEPS[0]], lambda _: [STEPS[1]])
     assert draft.probabilities is not None
     assert len(draft.probabilities) == len(draft.tokens) == 3
     ids, probabilities = draft.probabilities[0]
     assert ids.tolist() == [1, 0]
     np.testing.assert_allclose(probabilities, [0.9, 0.1], rtol=1e-6)
+
+
+def test_drafts_end_each_for_itself() -> None:
+    """Three sequences: one ends by its limit, one where nothing is possible, one by p_min, in that order."""
+    config, sampler = DraftConfig(n_max=9, p_min=0.7), CandidateSampler(probabilistic=False)
+    scripts = [STEPS[:1], [*STEPS[:2], None], [STEPS[0], STEPS[1], STEPS[3], STEPS[2]]]
+    fed: list[list[int | None]] = []
+
+    def advance(tokens: Sequence[int | None]) -> list[Candidates | None]:
+        fed.append(list(tokens))
+        return [None if token is None else script[len(fed)] for token, script in zip(tokens, scripts, strict=True)]
+
+    drafts = [GrowingDraft(sampler, config, limit=limit) for limit in (1, 100, 100)]
+    made = collect(drafts, [script[0] for script in scripts], advance)
+    assert [draft.tokens for draft in made] == [[1], [1, 0], [1, 0, 0]]
+    assert fed == [[None, 1, 1], [None, 0, 0], [None, None, 0]]
+
+
+def test_finished_drafts_at_the_end_are_left_out() -> None:
+    assert trimmed([3, None, 5, None, None]).tolist() == [3, 0, 5]

@@ -15,7 +15,7 @@ import pytest
 from specli.convert import ConvertConfig, convert
 from specli.drafters.config import DraftConfig
 from specli.engine.config import RequestConfig
-from tests.support.drafting import Pair, open_pair
+from tests.support.drafting import Pair, drafted_by, open_pair
 from tests.support.runs import GREEDY, executors, run, speculation
 
 NAME = "draft-eagle3"
@@ -57,7 +57,7 @@ def test_zoo_drafts_are_the_recorded_ones(zoo: tuple[Path, Path], shared: Path, 
             pair.prompt(ids[:-1])
             last = ids[-1]
             for found in recorded["rounds"]:
-                values, best = pair.drafter._network.draft(last, len(pair.history))  # type: ignore[attr-defined]
+                values, best = drafted_by(pair, last)
                 weights = np.exp(values - values[:, :1])
                 probabilities = weights / weights.sum(axis=1, keepdims=True)
                 for step, slot in enumerate(found["drafted"]):
@@ -125,7 +125,7 @@ def follow(pair: Pair, recorded: dict[str, Any], tally: Tally) -> None:
 def gap(pair: Pair, last: int, found: list[int], draft: list[int]) -> float:
     """Logits between the token drafted here and the recorded one; infinite if that is not among the ten best."""
     step = next(i for i, (a, b) in enumerate(zip(found, draft, strict=True)) if a != b)
-    values, ids = pair.drafter._network.draft(last, len(pair.history))  # type: ignore[attr-defined]
+    values, ids = drafted_by(pair, last)
     place = np.flatnonzero(ids[step] == draft[step])
     return float(values[step, 0] - values[step, place[0]]) if len(place) else np.inf
 

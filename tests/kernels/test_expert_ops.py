@@ -99,7 +99,7 @@ def test_equal_scores_go_to_the_lowest_number(kernels: str) -> None:
 
 def joined(activation: Activation, g: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     executor = ReferenceExecutor()
-    out, x = Buffer(g[None].clone(), Extent.ONE), Buffer(u[None].clone(), Extent.ONE)
+    out, x = Buffer(g[None].clone(), Extent.TOKENS), Buffer(u[None].clone(), Extent.TOKENS)
     executor.compile(lambda ops: ops.join(out, x, activation)).run(1)
     return out.data[0]
 

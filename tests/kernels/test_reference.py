@@ -254,12 +254,14 @@ def test_top_k_takes_the_lowest_id_of_equal_values(bench: Bench) -> None:
     assert ids.data[1].tolist() == [0, 1, 2, 3]
 
 
-def test_a_row_view_is_always_one_row(bench: Bench) -> None:
+def test_rows_per_sequence_are_as_many_as_a_run_says(bench: Bench) -> None:
+    """Number 1 of every three rows, for two of the sequences."""
     x = bench.rows(8)
     start = x.data.clone()
-    bench.run(lambda ops: ops.scale(x.row(5), 2.0), tokens=0)
-    assert torch.equal(x.data[5], 2 * start[5])
-    assert torch.equal(x.data[:5], start[:5])
+    program = bench.executor.compile(lambda ops: ops.scale(x.per_sequence(1, step=3), 2.0))
+    program.run(T, sequences=2)
+    start[[1, 4]] *= 2
+    assert torch.equal(x.data, start)
 
 
 def invariant_traces(bench: Bench) -> dict[str, tuple[Callable[[Ops], None], Buffer, Buffer]]:

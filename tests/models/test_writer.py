@@ -11,7 +11,7 @@ from specli.kernels import open_executor
 from specli.kernels.threads import ThreadConfig
 from specli.models import ARCHITECTURES
 from specli.models.base import Model
-from specli.models.writer import Writer
+from specli.models.writer import Beginning, Writer
 from tests.support.running import forward, open_model
 from tests.support.runs import executors
 from tests.support.tiny_gguf import tiny_gguf
@@ -45,9 +45,9 @@ def test_every_family_writes_what_its_forwards_give(tmp_path: Path, architecture
     writer = Writer(model, n_steps=N_STEPS, n_logits=200)
     forward(model, PROMPT[:7], outputs=[])
     for _ in range(2):  # what lies behind the sequence is of no account
-        values, ids = writer.write(np.array(PROMPT[7:], np.int32), 7)
-        assert ids[:, 0].tolist() == tokens
-        assert [row.tobytes() for row in values] == rows
+        values, ids = writer.write([Beginning(0, PROMPT[7:], 7)], N_STEPS)
+        assert ids[0, :, 0].tolist() == tokens
+        assert [row.tobytes() for row in values[0]] == rows
         assert model.cache.length() == len(PROMPT) + N_STEPS - 1
         model.cache.truncate(0, 7)
 
@@ -55,6 +55,6 @@ def test_every_family_writes_what_its_forwards_give(tmp_path: Path, architecture
 def test_tokens_beyond_the_shared_ones_are_not_written(tmp_path: Path) -> None:
     path = tiny_gguf(tmp_path / "m.gguf")
     model = opened(path, "reference")
-    _, ids = Writer(model, n_steps=4, n_logits=6).write(np.array(PROMPT, np.int32), 0)
-    assert ids.shape == (4, 6)
+    _, ids = Writer(model, n_steps=4, n_logits=6).write([Beginning(0, PROMPT, 0)], 4)
+    assert ids.shape == (1, 4, 6)
     assert set(ids.ravel().tolist()) == set(range(6))

@@ -20,6 +20,7 @@ from specli.kernels.ops import Executor
 from specli.kernels.threads import ThreadConfig
 from specli.models import load_model
 from specli.models.base import Model, ModelOptions
+from specli.models.draft import Anchor
 from specli.tokenizer import Tokenizer
 
 SLOT = 0
@@ -67,6 +68,13 @@ class Pair:
         return logits
 
 
+def drafted_by(pair: Pair, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and ids `[N, C]` of the candidates of a whole draft by a network that feeds back its states."""
+    network = pair.drafter._network  # type: ignore[attr-defined]
+    values, ids = network.draft([Anchor(SLOT, last, len(pair.history))], network.n_draft)
+    return values[0].copy(), ids[0].copy()
+
+
 @contextmanager
 def open_pair(
     target: Path,
@@ -78,6 +86,7 @@ def open_pair(
     cache: str = "f32",
     capacity: int = 256,
     max_tokens: int = 64,
+    n_slots: int = 1,
 ) -> Iterator[Pair]:
     """Loads a pair as the engine does. Without a draft file the drafter reads the target's."""
     spec = DRAFTERS[spec_type]
@@ -91,6 +100,7 @@ def open_pair(
         tokenizer = Tokenizer.from_gguf(target_file)
         options = ModelOptions(
             capacity=capacity,
+            n_slots=n_slots,
             type_k=QuantType.from_label(cache),
             type_v=QuantType.from_label(cache),
             max_tokens=max_tokens,

@@ -60,7 +60,9 @@ class Bench:
     def run(self, trace: Callable[[Ops], None], tokens: int = T, outputs: int = 0) -> None:
         self.executor.compile(trace).run(tokens, outputs)
 
-    def both(self, trace: Callable[[Ops], None], *changed: torch.Tensor, tokens: int = T) -> list[list[torch.Tensor]]:
+    def both(
+        self, trace: Callable[[Ops], None], *changed: torch.Tensor, tokens: int = T, sequences: int = 0
+    ) -> list[list[torch.Tensor]]:
         """What `trace` makes of the tensors it changes, on the native executor and on the reference."""
         before = [t.clone() for t in changed]
         results = []
@@ -68,6 +70,6 @@ class Bench:
         for executor in executors:
             for t, value in zip(changed, before, strict=True):
                 t.copy_(value)
-            executor.compile(trace).run(tokens, 0)
+            executor.compile(trace).run(tokens, sequences=sequences)
             results.append([t.clone() for t in changed])
         return results

@@ -17,6 +17,7 @@ from specli.gguf.quant import QuantTensor, QuantType
 from specli.kernels.cpu.library import (
     Op,
     Pool,
+    ProgramStruct,
     WeightStruct,
     instruction_sets,
     native_library,
@@ -51,11 +52,14 @@ class NativeProgram(Program):
         self._keep = (recorder.keep, pool)
         self._plain, self._batch = n_threads
         self._run = pool.library.program_run
-        self._before = (kernels, pool.handle, self._ops, len(recorder.ops), _address(self._shared))
+        first, behind = recorder.repeated
+        self._struct = ProgramStruct(self._ops, len(self._ops), first, behind, 0, _address(self._shared))
+        self._before = (kernels, pool.handle, ctypes.addressof(self._struct))
 
-    def run(self, tokens: int, outputs: int = 0) -> None:
+    def run(self, tokens: int = 0, outputs: int = 0, sequences: int = 0, steps: int = 0) -> None:
         """Replays the operations in one native call."""
-        self._run(*self._before, tokens, outputs, self._plain if tokens <= 1 else self._batch)
+        n_threads = self._plain if tokens <= 1 and sequences <= 1 else self._batch
+        self._run(*self._before, tokens, outputs, sequences, steps, n_threads)
 
 
 class CpuExecutor(Executor):

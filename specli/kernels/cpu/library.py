@@ -62,6 +62,16 @@ class Op(ctypes.Structure):
     )
 
 
+class ProgramStruct(ctypes.Structure):
+    """`struct program`: a list of operations, part of which is repeated."""
+
+    _fields_ = (
+        ("ops", ctypes.POINTER(Op)),
+        *((name, ctypes.c_int32) for name in ("n_ops", "repeat_from", "repeat_to", "reserved")),
+        ("shared", ctypes.c_void_p),
+    )
+
+
 class LinkStruct(ctypes.Structure):
     """`struct link` (candidates.c): a sampler that shortens or scales a sorted list."""
 
@@ -85,7 +95,7 @@ CODES = (
     "embed", "rms_norm", "quantise", "linear", "gated", "rope", "rotate", "store", "attention", "add", "add_row",
     "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids", "linear_rows", "convolve",
     "join", "decay", "route", "group", "quantise_pairs", "expert_gated", "expert_linear", "weighted_sum",
-    "causal_convolve", "delta_scan",
+    "causal_convolve", "delta_scan", "scatter", "increment", "take",
 )  # fmt: skip
 ATTENTION_CHUNK = 128
 ATTENTION_SPLIT_ROWS = 8
@@ -102,7 +112,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "strip_bytes": (_INT64, (_INT, _INT)),
     "weight_repack": (None, (_POINTER, _INT, ctypes.POINTER(WeightStruct), _POINTER, _INT)),
     "chain_sample": (_INT, (ctypes.POINTER(ChainStruct), _POINTER, _INT, ctypes.c_double)),
-    "program_run": (None, (_POINTER, _POINTER, ctypes.POINTER(Op), _INT, _POINTER, _INT, _INT, _INT)),
+    "program_run": (None, (_POINTER, _POINTER, _POINTER, *(_INT,) * 5)),
 }
 
 

@@ -84,7 +84,7 @@ enum { IMAGE_D, IMAGE_SUM, IMAGE_SUM_LO, IMAGE_SUM_HI, IMAGE_MINUS, IMAGE_MINUS_
 /*     float d  d·Σq       d·Σ first 16  d·Σ last 16   int32 -Σq    -Σ first 16     -Σ last 16 */
 #define IMAGE_GROUP 8
 
-enum extent { TOKENS, OUTPUTS, ONE };
+enum extent { TOKENS, OUTPUTS, SEQUENCES, ONCE, N_EXTENTS }; /* ONCE: always exactly one row */
 
 struct view {
     void *data;
@@ -121,7 +121,7 @@ enum code {
     OP_TOP_K,    /* out = values, x, y = ids */
     OP_MAP_IDS,  /* out, x = ids, p[0] table */
     OP_LINEAR_ROWS, /* out, x, y = ids, weight[0] */
-    OP_CONVOLVE,    /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group */
+    OP_CONVOLVE,    /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group, n[2] rows of a block */
     OP_JOIN,        /* out, x, n[0] activation */
     OP_DECAY,       /* out, p[0] rates */
     OP_ROUTE,       /* out = weights, x = logits, y = experts, p[0] bias or NULL, p[1] expert scales or NULL, n[0] gating,
@@ -135,6 +135,9 @@ enum code {
     OP_CAUSAL_CONVOLVE, /* out, x, a = positions, b = slots, k inputs, p[0] kernel, n[0] taps, n[1] inputs kept */
     OP_DELTA_SCAN,      /* out, x = q, y = k, z = v, e = beta, c = decay, a = positions, b = slots, k states (head_bytes: a head's,
                            row_bytes: a state's), n[0] states kept, n[1] key heads */
+    OP_SCATTER,         /* out, x, y = rows */
+    OP_INCREMENT,       /* out, int32 */
+    OP_TAKE,            /* out, x, y = places; int32 */
     N_CODES,
 };
 
@@ -153,9 +156,16 @@ struct op {
     int64_t n_experts;
 };
 
+/* A recorded list of operations. Those from number repeat_from up to, not including, repeat_to run as often as a run says. */
+struct program {
+    const struct op *ops;
+    int32_t n_ops, repeat_from, repeat_to, reserved;
+    uint8_t *shared; /* scratch: attention partials and their counters */
+};
+
 /* What is known only when a program runs. */
 struct run {
-    int counts[3]; /* live rows per extent */
+    int counts[N_EXTENTS]; /* live rows per extent */
     int n_threads;
     uint8_t *shared; /* the program's scratch: attention partials and their counters */
 };

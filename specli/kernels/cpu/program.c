@@ -50,7 +50,9 @@ void attention_plan(const struct op *op, const struct run *run, struct attention
 struct replay {
     const struct kernels *kernels;
     struct pool *pool;
+    const struct program *program;
     const struct op *step, *next, *end; /* the present step, the one after it, the end of the operations */
+    int repeats;                        /* times that the repeated part is still to run, the present time included */
     struct run run;
 };
 
@@ -110,8 +112,11 @@ static int64_t work_of(const struct replay *replay, const struct op *step) {
 }
 
 static int is_worth_waking(const struct replay *replay) {
+    const struct op *from = replay->program->ops + replay->program->repeat_from, *to = replay->program->ops + replay->program->repeat_to;
     int64_t work = 0;
-    for (const struct op *step = replay->step; step < replay->end && work < WAKE_WORK; step += step->step) work += work_of(replay, step);
+    for (const struct op *step = replay->next; step < replay->end && work < WAKE_WORK; step += step->step) {
+        work += work_of(replay, step) * (step >= from && step < to ? replay->repeats : 1);
+    }
     return work >= WAKE_WORK;
 }
 
@@ -135,20 +140,31 @@ static void run_items(void *argument, int thread, int first, int last) {
     }
 }
 
+/* Moves `next` to where the program goes on at `op`: back at the end of the repeated part while it is to run again, past it when it is
+ * not to run at all. */
+static void go_on(struct replay *replay, const struct op *op) {
+    const struct program *program = replay->program;
+    const struct op *from = program->ops + program->repeat_from, *to = program->ops + program->repeat_to;
+    if (op == to && replay->repeats > 0 && --replay->repeats > 0) op = from;
+    replay->next = op == from && replay->repeats == 0 ? to : op;
+}
+
 /* Runs the steps that are too small to be shared, up to one that is not. */
 static int next_step(void *argument, int thread) {
     struct replay *replay = argument;
     for (replay->step = replay->next; replay->step < replay->end; replay->step = replay->next) {
         const int n = n_items(replay, replay->step);
-        replay->next = replay->step + replay->step->step;
+        go_on(replay, replay->step + replay->step->step);
         if (n > 1 && replay->run.n_threads > 1 && work_of(replay, replay->step) >= DEAL_WORK) return n;
         run_items(replay, thread, 0, n);
     }
     return 0;
 }
 
-EXPORT void program_run(const struct kernels *kernels, struct pool *pool, const struct op *ops, int n_ops, uint8_t *shared, int tokens, int outputs, int n_threads) {
-    struct replay replay = {kernels, pool, ops, ops, ops + n_ops, {{tokens, outputs, 1}, n_threads, shared}};
+EXPORT void program_run(const struct kernels *kernels, struct pool *pool, const struct program *program, int tokens, int outputs, int sequences, int steps, int n_threads) {
+    const struct op *ops = program->ops;
+    struct replay replay = {kernels, pool, program, ops, ops, ops + program->n_ops, steps, {{tokens, outputs, sequences, 1}, n_threads, program->shared}};
+    go_on(&replay, ops);
     if (replay.run.n_threads > 1 && pool_sleeps(pool) && !is_worth_waking(&replay)) replay.run.n_threads = 1;
     pool_run(pool, replay.run.n_threads, &(struct job){next_step, run_items, &replay});
 }

@@ -11,7 +11,7 @@ of a buffer.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,8 @@ _TILED = frozenset(
         "causal_convolve", "delta_scan",
     }
 )  # fmt: skip
-_ALONE = _TILED | {"gather", "convolve"}  # these read other rows than they write
+_ALONE = _TILED | {"gather", "scatter", "convolve"}  # these read other rows than they write
+_ONCE = len(Extent)  # native.h has one more: always exactly one row
 _GROUP = 8  # rows per group of an image
 _IMAGE_BYTES = 64  # per row and block of 32 values
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
@@ -118,7 +119,7 @@ class _Step:
     """The step being filled: where it starts and what it touches."""
 
     start: int
-    extent: Extent
+    extent: int
     closed: bool
     reads: list[_Region] = field(default_factory=list)
     writes: list[_Region] = field(default_factory=list)
@@ -134,12 +135,14 @@ class Recorder(Ops):
         ops: The operations so far.
         keep: Objects whose memory the operations point to.
         scratch_bytes: What attention needs besides.
+        repeated: First operation of the part that is repeated, and the one behind its last; equal if there is none.
     """
 
     def __init__(self, *, exact: bool) -> None:
         self.ops: list[Op] = []
         self.keep: list[object] = []
         self.scratch_bytes = 0
+        self.repeated = 0, 0
         self._exact = exact
         self._step: _Step | None = None
         self._images: dict[_Region, npt.NDArray[np.uint8]] = {}
@@ -148,6 +151,19 @@ class Recorder(Ops):
         self._fresh: set[_Region] = set()  # regions whose image or table holds their present value
 
     # -- recording -------------------------------------------------------------------------------------------------
+
+    def repeat(self, body: Callable[[], None]) -> None:
+        assert self.repeated == (0, 0), "one repeated part"
+        start = len(self.ops)
+        self._part()
+        body()
+        self._part()
+        self.repeated = start, len(self.ops)
+
+    def _part(self) -> None:
+        """Starts a part that runs at other times than the one before: no step and no image goes across."""
+        self._step = None
+        self._fresh.clear()
 
     def _view(self, buffer: Buffer) -> View:
         data = host(buffer.storage)
@@ -166,7 +182,7 @@ class Recorder(Ops):
     def _record(
         self,
         name: str,
-        extent: Extent,
+        extent: int,
         *,
         reads: Sequence[Buffer] = (),
         writes: Sequence[Buffer] = (),
@@ -203,11 +219,9 @@ class Recorder(Ops):
         return op
 
     @staticmethod
-    def _may_join(step: _Step, name: str, extent: Extent, reads: list[_Region], writes: list[_Region]) -> bool:
+    def _may_join(step: _Step, name: str, extent: int, reads: list[_Region], writes: list[_Region]) -> bool:
         if step.closed or name in _ALONE or step.extent != extent:
             return False
-        if extent == Extent.ONE:  # one row, one thread, recorded order
-            return True
         return not (
             any(w.conflicts(r) for w in step.writes for r in reads + writes)
             or any(w.conflicts(r) for w in writes for r in step.reads)
@@ -313,13 +327,13 @@ class Recorder(Ops):
             out=self._view(out), x=self._view(x), y=self._view(ids), weight=[ctypes.pointer(weight.struct)],
         )  # fmt: skip
 
-    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int) -> None:
+    def convolve(self, out: Buffer, x: Buffer, kernel: Array, weights: Buffer, *, group: int, block: int) -> None:
         assert not _Region.of(out).overlaps(_Region.of(x)), "not in place"
         assert weights.width * group == host(kernel).size, "one weight per group and tap"
         self._record(
             "convolve", out.extent, reads=[x, weights], writes=[out],
             out=self._view(out), x=self._view(x), y=self._view(weights), p=[self._constant(kernel)],
-            n=[len(kernel), group],
+            n=[len(kernel), group, block],
         )  # fmt: skip
 
     def rope(self, x: Buffer, positions: Buffer, table: RopeTable, *, head_size: int) -> None:
@@ -398,6 +412,15 @@ class Recorder(Ops):
             out=self._view(out), x=self._view(x), y=self._view(rows),
         )  # fmt: skip
 
+    def scatter(self, out: Buffer, x: Buffer, rows: Buffer) -> None:
+        self._record(
+            "scatter", x.extent, reads=[x, rows], writes=[out],
+            out=self._view(out), x=self._view(x), y=self._view(rows),
+        )  # fmt: skip
+
+    def increment(self, out: Buffer) -> None:
+        self._in_place("increment", out)
+
     def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
         assert ids.width == values.width <= x.width, "K is at most the width"
         self._record(
@@ -407,6 +430,12 @@ class Recorder(Ops):
 
     def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         self._in_place("map_ids", out, ids, p=[self._constant(table)])
+
+    def take(self, out: Buffer, x: Buffer, places: Buffer) -> None:
+        self._record(
+            "take", out.extent, reads=[x, places], writes=[out],
+            out=self._view(out), x=self._view(x), y=self._view(places),
+        )  # fmt: skip
 
     def join(self, out: Buffer, x: Buffer, activation: Activation) -> None:
         self._in_place("join", out, x, n=[activation])
@@ -507,7 +536,7 @@ class Recorder(Ops):
             self.keep.append(table)
         if source not in self._fresh:
             self._record(
-                "group", Extent.ONE, reads=[experts], x=self._view(experts), n=[experts.extent],
+                "group", _ONCE, reads=[experts], x=self._view(experts), n=[experts.extent],
                 table=_address(table), n_experts=n_experts,
             )  # fmt: skip
             self._fresh.add(source)

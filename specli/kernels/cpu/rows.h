@@ -52,11 +52,11 @@ static void linear_rows_row(const struct op *op, int row) {
 }
 
 static void convolve_row(const struct op *op, int row) {
-    const int64_t width = op->out.width, n_taps = op->n[0], group = op->n[1], n_groups = width / group;
+    const int64_t width = op->out.width, n_taps = op->n[0], group = op->n[1], n_groups = width / group, in_block = row % op->n[2];
     const float *kernel = op->p[0], *weights = (const float *)op->y.data + row * op->y.stride;
     float *out = (float *)op->out.data + row * op->out.stride;
     memset(out, 0, (size_t)width * sizeof *out);
-    for (int64_t tap = 0; tap < n_taps && tap <= row; tap++, kernel += width, weights += n_groups) {
+    for (int64_t tap = 0; tap < n_taps && tap <= in_block; tap++, kernel += width, weights += n_groups) {
         const float *x = (const float *)op->x.data + (row - tap) * op->x.stride;
         for (int64_t c = 0; c < width; c++) out[c] += (kernel[c] + weights[c / group]) * x[c];
     }
@@ -295,6 +295,15 @@ static void run_row(const struct op *op, const struct run *run, int row) {
             break;
         case OP_COPY: memmove(out, x, (size_t)width * 4); break;
         case OP_GATHER: memcpy(out, (const float *)op->x.data + row_int(&op->y, row) * op->x.stride, (size_t)width * 4); break;
+        case OP_SCATTER: memcpy((float *)op->out.data + row_int(&op->y, row) * op->out.stride, x, (size_t)width * 4); break;
+        case OP_INCREMENT:
+            for (int64_t i = 0; i < width; i++) ((int32_t *)(void *)out)[i]++;
+            break;
+        case OP_TAKE:
+            for (int64_t i = 0; i < width; i++) {
+                ((int32_t *)(void *)out)[i] = ((const int32_t *)(const void *)x)[((const int32_t *)op->y.data)[row * op->y.stride + i]];
+            }
+            break;
         case OP_JOIN: EACH_VECTOR(width) store_some(out + i, activate((int)op->n[0], load_some(out + i, n), load_some(x + i, n)), n); break;
         case OP_DECAY: decay_row(op, row); break;
         case OP_ROUTE: route_row(op, row); break;

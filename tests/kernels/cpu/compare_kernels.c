@@ -14,7 +14,7 @@ const struct kernels *kernels_at(int i, int *usable);
 const char *kernels_name(const struct kernels *kernels);
 int64_t strip_bytes(int type, int n_in);
 void weight_repack(struct pool *pool, int n_threads, const struct weight *weight, const uint8_t *source, int release);
-void program_run(const struct kernels *kernels, struct pool *pool, const struct op *ops, int n_ops, uint8_t *shared, int tokens, int outputs, int n_threads);
+void program_run(const struct kernels *kernels, struct pool *pool, const struct program *program, int tokens, int outputs, int sequences, int steps, int n_threads);
 
 enum { N_IN = 512, N_OUT = 72, ROWS = 21, CELLS = 300, HEADS = 6, KV_HEADS = 2, HEAD_SIZE = 64 };
 
@@ -77,7 +77,7 @@ static void compare(const char *what, const struct op *ops, int n_ops, void *out
     for (size_t r = 0; r < sizeof row_counts / sizeof *row_counts; r++) {
         for (int i = 0; i < n_tables; i++) {
             memcpy(out, start, n_bytes);
-            program_run(tables[i], pool, ops, n_ops, shared, row_counts[r], row_counts[r], 1 + i % 2);
+            program_run(tables[i], pool, &(struct program){ops, n_ops, 0, 0, 0, shared}, row_counts[r], row_counts[r], 0, 0, 1 + i % 2);
             if (i == 0) memcpy(expected, out, n_bytes);
             if (memcmp(expected, out, n_bytes) == 0) continue;
             printf("%s, %d rows: %s differs from %s\n", what, row_counts[r], kernels_name(tables[i]), kernels_name(tables[0]));
@@ -152,7 +152,7 @@ static void compare_attention(int type) {
     for (int i = 0; i < ROWS; i++) positions[i] = CELLS - ROWS + i;
     const struct op store = {.code = OP_STORE, .step = 1, .out = new_k, .x = new_k, .y = {cells, 1, 1}, .z = {slots, 1, 1}, .k = k, .v = v, .n = {0, KV_HEADS}};
     compare("store", &store, 1, k.data, (size_t)(KV_HEADS * head));
-    program_run(tables[0], pool, &store, 1, shared, CELLS, 0, 1);
+    program_run(tables[0], pool, &(struct program){&store, 1, 0, 0, 0, shared}, CELLS, 0, 0, 0, 1);
     for (int window = 0; window < 200; window += 150) {
         const struct op attention = {.code = OP_ATTENTION, .step = 1, .out = out, .x = q, .y = {positions, 1, 1}, .z = {slots, 1, 1},
                                      .k = k, .v = v, .n = {HEADS, KV_HEADS, window, 1024}, .f = {0.125f, window ? 30.0f : 0.0f}};

@@ -96,9 +96,9 @@ def test_columns_and_rows_of_buffers(bench: Bench) -> None:
         ops.copy(joined.columns(0, 20), a)
         ops.copy(joined.columns(20, 32), b)
         for i in range(1, T):
-            ops.add(block.row(i), block.row(i - 1))
+            ops.add(block.per_sequence(i, i + 1), block.per_sequence(i - 1, i))
 
-    close(bench.both(trace, joined.data, block.data))
+    close(bench.both(trace, joined.data, block.data, sequences=1))
 
 
 def test_rows_that_feed_their_neighbours_wait(bench: Bench) -> None:

@@ -79,7 +79,7 @@ def test_exact_programs_make_no_images(bench: Bench) -> None:
 
 
 def test_other_row_counts_and_other_rows_start_a_step(bench: Bench) -> None:
-    tokens, outputs, one = bench.rows(8), bench.rows(8, Extent.OUTPUTS), bench.rows(8, Extent.ONE)
+    tokens, outputs, one = bench.rows(8), bench.rows(8, Extent.OUTPUTS), bench.rows(8, Extent.SEQUENCES)
     rows = bench.ints([0], Extent.OUTPUTS)
     shifted = Buffer(tokens.data[1:], Extent.TOKENS)
     recorder = Recorder(exact=False)
@@ -93,12 +93,40 @@ def test_other_row_counts_and_other_rows_start_a_step(bench: Bench) -> None:
     assert [len(step) for step in steps(recorder)] == [1, 1, 1, 1, 1, 1, 1]
 
 
-def test_rows_of_a_block_are_one_chain(bench: Bench) -> None:
-    block = bench.rows(8)
+def test_places_in_blocks_wait_for_the_place_before(bench: Bench) -> None:
+    """Rows of different blocks do not: those of one place run next to each other, in one step."""
+    blocks = bench.rows(8)
     recorder = Recorder(exact=False)
-    for i in range(1, 5):
-        recorder.add(block.row(i), block.row(i - 1))
-    assert steps(recorder) == [["add"] * 4]
+    for i in range(1, 4):
+        recorder.add(blocks.per_sequence(i, step=4), blocks.per_sequence(i - 1, step=4))
+        recorder.scale(blocks.per_sequence(i, step=4), 2.0)
+    assert steps(recorder) == [["add", "scale", "add", "scale", "add", "scale"]]
+
+
+def test_a_repeated_part_shares_no_step_and_no_image(bench: Bench) -> None:
+    """It may run after itself, or not at all: images are made anew in it and behind it."""
+    weight, _ = bench.weight(QuantType.Q4_0, 32, 64)
+    x, out = bench.rows(64), bench.rows(32)
+    recorder = Recorder(exact=False)
+    recorder.linear([out], x, [weight])
+    recorder.scale(out, 2.0)
+
+    def body() -> None:
+        recorder.scale(out, 2.0)
+        recorder.linear([out], x, [weight])
+
+    recorder.repeat(body)
+    recorder.linear([out], x, [weight])
+    assert steps(recorder) == [
+        ["quantise"],
+        ["linear"],
+        ["scale"],
+        ["scale", "quantise"],
+        ["linear"],
+        ["quantise"],
+        ["linear"],
+    ]
+    assert recorder.repeated == (3, 6)
 
 
 def test_a_program_outlives_its_trace(bench: Bench) -> None:
