@@ -16,6 +16,7 @@ from specli.cli.options.option import Option
 from specli.cli.options.settings import resolve
 from specli.cli.tree import COMMANDS
 from specli.errors import UsageError
+from tests.cli.upstream_options import OPTIONS as UPSTREAM
 
 SPELLINGS = sorted({spelling for option in OPTIONS for spelling in option.spellings})
 VARIABLES = sorted({option.env for option in OPTIONS if option.env} | {"LLAMA_ARG_NO_PERF"})
@@ -54,6 +55,31 @@ def test_any_value_is_taken_or_refused_with_a_message(
     with suppress(UsageError):
         resolved = resolve(command, read_command_line(command, arguments), environ, read_files=False)
         json.dumps(resolved.effective())
+
+
+USES = [
+    [name, *([value] if row.values else [])]
+    for row in UPSTREAM
+    for name in (*row.names, *row.negative)
+    for value in row.values or [""]
+    if value != "@"
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["generate", "chat"]), st.lists(st.sampled_from(USES), max_size=8))
+def test_upstream_command_lines_are_taken_or_refused_by_name(command: str, uses: list[list[str]]) -> None:
+    """Several of llama.cpp's options at once, each with a value it takes."""
+    arguments = [argument for use in uses for argument in use]
+    refusal = ""
+    try:
+        resolved = resolve(command, read_command_line(command, arguments), {}, read_files=False)
+        json.dumps(resolved.effective())
+        resolved.config()
+    except UsageError as error:
+        refusal = str(error)
+    reasons = ("not available in specli: ", "has been removed", "expected value", "cannot be combined", "given twice")
+    assert not refusal or any(reason in refusal for reason in reasons)
 
 
 @settings(max_examples=200, deadline=None)

@@ -70,7 +70,7 @@ class Settings:
             self.values[option.field] = Setting(value, origin)
 
     def _read(self, option: Option, assignment: Assignment) -> Any:
-        """The value of an option; ValueError says what is wrong with it."""
+        """The value of an option, after a remark about it is kept; ValueError says what is wrong with it."""
         text = assignment.text
         value = option.kind.parse(text) if text is not None else option.const if assignment.is_positive else False
         if option.removed:
