@@ -157,7 +157,7 @@ def test_d16_the_draft_is_its_own_file(specli: Program) -> None:
 
 def test_d17_p8_generate_and_chat_draft_alike(specli: Program) -> None:
     """D17, P8: the prompt that chat renders, given to generate, has the same counts."""
-    common = ("-n", "16", "-t", "1", *GREEDY, *TABLES, "--stats-json", "s.json")
+    common = ("-n", "16", "-t", "1", *GREEDY, *TABLES, "--no-spec-adaptive", "--stats-json", "s.json")
     specli("chat", "-m", specli.path("T"), "-p", PROMPT, "-st", "--chat-template", "chatml", *common)
     chat = json.loads(Path("s.json").read_text(encoding="utf-8"))
     Path("p.txt").write_text(chat["prompt"]["text"], encoding="utf-8")
@@ -328,7 +328,7 @@ def test_p5_a_rejection_on_a_hybrid_target_computes_nothing_again(
     monkeypatch.setattr(Engine, "__init__", keeping_target(Engine.__init__, targets))
     monkeypatch.setattr(Model, "forward", counted)
     monkeypatch.setattr(Engine, "plain_step_ns", lambda engine: 1.0)
-    arguments = ("-md", specli.path(draft), "--spec-draft-n-max", "3", "--trace", "--json")
+    arguments = ("-md", specli.path(draft), "--spec-draft-n-max", "3", "--no-spec-adaptive", "--trace", "--json")
     record = specli.generate(*GREEDY, *arguments, model=hybrid, n=40).record
     rounds = record["rounds"]
     assert any(r["n_accepted"] < r["n_draft"] for r in rounds)
@@ -344,7 +344,8 @@ def test_p7_a_draft_at_the_end_of_the_context_costs_no_more(specli: Program, mon
     )
     for draft in ("D", "T"):
         read.clear()
-        arguments = ("-md", specli.path(draft), "--spec-draft-n-max", "3", "-c", "256", "--ignore-eos", "--json")
+        arguments = ("-md", specli.path(draft), "--spec-draft-n-max", "3", "--no-spec-adaptive", "-c", "256",
+                     "--ignore-eos", "--json")  # fmt: skip
         record = specli.generate(*GREEDY, *arguments, n=-1).record
         assert record["stop"] == "context"
         assert len(read) > 40
@@ -406,7 +407,7 @@ def test_p2_effective_draft_settings_with_their_origin(specli: Program) -> None:
                            environ={"LLAMA_ARG_SPEC_DRAFT_P_MIN": "0.5"})  # fmt: skip
     assert done.line("draft settings:") == (
         "draft settings: --spec-draft-n-max 5 (flag), --spec-draft-n-min 0 (default), "
-        "--spec-draft-p-min 0.5 (environment)"
+        "--spec-draft-p-min 0.5 (environment), --spec-draft-sampling greedy (default)"
     )
 
 

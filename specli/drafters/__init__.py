@@ -238,6 +238,7 @@ class NetworkSpec(DrafterSpec):
         limit: Longest draft that a draft file's network can make, or None if it has no limit.
         limited_by: What limits it.
         serves_itself: Without a draft file it reads the target's own file, which may have heads.
+        is_block: All tokens of a draft are made in one pass, which takes the same time for any number of them.
         shares_tokens: Its network is a whole model, whose tokens have to be the target's.
     """
 
@@ -249,6 +250,7 @@ class NetworkSpec(DrafterSpec):
     limit: Callable[[GGUFFile], int | None] = lambda file: None
     limited_by: str = ""
     serves_itself: bool = False
+    is_block: bool = False
     shares_tokens: bool = False
 
     @property
@@ -284,8 +286,10 @@ def table_defaults(spec: DrafterSpec) -> dict[str, Any]:
 
 
 def default_speculation() -> SpeculationConfig:
-    """The configuration of a run for which nothing was set, with every setting of every type spelled out."""
-    return SpeculationConfig(tables={name: table_defaults(DRAFTERS[name]) for name in tables_of(DRAFTERS)})
+    """The configuration of a command for which nothing was set, with every setting of every type spelled out."""
+    return SpeculationConfig(
+        adaptive=True, tables={name: table_defaults(DRAFTERS[name]) for name in tables_of(DRAFTERS)}
+    )
 
 
 def networks_of(types: Iterable[str]) -> list[str]:
@@ -475,6 +479,7 @@ _ROWS: tuple[DrafterSpec, ...] = (  # highest priority first, as in llama.cpp `c
         detects=lambda file: file.architecture == "dflash" and not _is_dspark(file),
         taps=_later("models.dflash_config", "taps_of"),
         limit=_later("models.dflash_config", "draft_limit"),
+        is_block=True,
         limited_by="the trained block size",
     ),
     NetworkSpec(
@@ -486,6 +491,7 @@ _ROWS: tuple[DrafterSpec, ...] = (  # highest priority first, as in llama.cpp `c
         detects=_is_dspark,
         taps=_later("models.dflash_config", "taps_of"),
         limit=_later("models.dflash_config", "draft_limit"),
+        is_block=True,
         limited_by="the trained block size",
     ),
 )

@@ -48,6 +48,7 @@ class DraftRequest(NamedTuple):
         history: Tokens already in the target's cache (T); do not keep or change it.
         last_token: Newest token, sampled but not yet evaluated (s); its position is `len(history)`.
         max_tokens: Most draft tokens that can be used, ≥ 1. Longer drafts are cut by the chain.
+        is_cut: There is room for more than `max_tokens`, which was chosen; what is cut was not worth a try.
         temperature: The target's; 0 or less means greedy.
         seed: The target sampler's seed.
     """
@@ -58,6 +59,7 @@ class DraftRequest(NamedTuple):
     max_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    is_cut: bool = False
 
 
 @dataclass

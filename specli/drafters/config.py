@@ -42,6 +42,10 @@ class SpeculationConfig:
 
     Attributes:
         types: Drafter types; empty = the type of the draft file, or no drafting.
+        adaptive: Before every round the drafters worth asking and their draft lengths are chosen, 0 included; the
+            configured lengths are caps. If not, every drafter is asked in llama.cpp's order for all it may propose.
+            The commands switch it on.
+        ordered: Drafters are asked in llama.cpp's order even when lengths are adaptive, not the most promising first.
         draft: Settings of all types that have a network.
         tables: Settings of the other types, type → name → value. A row of `specli.drafters.DRAFTERS` lists the names;
             what is not given here has the row's default.
@@ -49,6 +53,8 @@ class SpeculationConfig:
     """
 
     types: tuple[str, ...] = ()
+    adaptive: bool = False
+    ordered: bool = False
     draft: DraftConfig = field(default_factory=DraftConfig)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     synth: SynthConfig = field(default_factory=SynthConfig)

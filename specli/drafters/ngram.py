@@ -49,6 +49,9 @@ class NgramTable(ABC):
     def accept(self, n_accepted: int) -> None:  # noqa: B027 (a default)
         """How many tokens of the latest draft were accepted; nothing to do, unless a table learns from that."""
 
+    def cut(self, n_tokens: int) -> None:  # noqa: B027 (a default)
+        """Of the latest draft only the first `n_tokens` will be verified, by choice."""
+
     def close(self) -> None:  # noqa: B027 (a default)
         """Nothing to do, unless a table keeps a file."""
 
@@ -92,7 +95,7 @@ class NgramDrafter(Drafter):
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See `NgramTable.draft`."""
-        return [self._table(request.slot).draft(request) for request in requests]
+        return [self._draft(self._table(request.slot), request) for request in requests]
 
     def accept(self, slot: int, n_accepted: int) -> None:
         """See `NgramTable.accept`."""
@@ -105,6 +108,13 @@ class NgramDrafter(Drafter):
         """See `NgramTable.close`."""
         for table in self._tables.values():
             table.close()
+
+    def _draft(self, table: NgramTable, request: DraftRequest) -> Draft:
+        draft = table.draft(request)
+        if request.is_cut and len(draft.tokens) > request.max_tokens:
+            del draft.tokens[request.max_tokens :]
+            table.cut(request.max_tokens)
+        return draft
 
     def _table(self, slot: int) -> NgramTable:
         found = self._tables.get(slot)

@@ -76,6 +76,7 @@ class NgramMapK(NgramTable):
         self._places: dict[int, int] = {}  # place → index in the history
         self._keys: dict[tuple[int, ...], _Key] = {}
         self._drafted: _Value | None = None
+        self._n_tried: int | None = None  # tokens of a draft that was cut
 
     def _learn_prompt(self, prompt: Sequence[int]) -> None:
         self._n_begin = len(self._follow(prompt))
@@ -83,7 +84,7 @@ class NgramMapK(NgramTable):
     def draft(self, request: DraftRequest) -> Draft:
         """Proposes what followed the n-gram where the table has it, or where it newly came to the history."""
         n, m = self._n, self.max_draft
-        self._drafted = None
+        self._drafted, self._n_tried = None, None
         tokens = self._follow(request.history)
         length = len(tokens)
         if length < 2 * n + m:
@@ -102,9 +103,16 @@ class NgramMapK(NgramTable):
         return Draft(tokens[match + n : match + n + min(m, self._drafted.n_accepted)])
 
     def accept(self, n_accepted: int) -> None:
-        """The next draft of the same n-gram is no longer than what was accepted of this one."""
-        if self._drafted is not None:
+        """The next draft of the same n-gram is no longer than what was accepted of this one.
+
+        Of a draft that was cut and accepted as far as it was tried, nothing more is known.
+        """
+        if self._drafted is not None and n_accepted != self._n_tried:
             self._drafted.n_accepted = n_accepted
+
+    def cut(self, n_tokens: int) -> None:
+        """See `accept`."""
+        self._n_tried = n_tokens
 
     def _choose(self, key: _Key, match: int) -> _Value | None:
         """The continuation to propose, or None for no draft."""

@@ -112,6 +112,10 @@ class NgramMod(NgramTable):
         self._n_drafted = len(walk) - n
         return Draft(walk[n:])
 
+    def cut(self, n_tokens: int) -> None:
+        """A round is poor by what was tried of its draft."""
+        self._n_drafted = n_tokens
+
     def accept(self, n_accepted: int) -> None:
         """Five poor rounds in a row clear the pool; the history is added again with the next draft."""
         if not self._n_drafted:

@@ -42,6 +42,9 @@ def drafting_line(timings: Timings, plain_step_ns: float, length_option: str | N
         return None
     if not timings.draft_n:
         return f"drafting: no draft in {timings.n_rounds} round{'s' * (timings.n_rounds > 1)}, so decoding was plain"
+    chosen = ""
+    if timings.n_rounds_skipped:
+        chosen = f"; no drafter asked in {timings.n_rounds_skipped} of {timings.n_rounds} rounds, as no draft would pay"
     speed = timings.n_steps * 1e9 / timings.predicted_ns
     plain = 1e9 / plain_step_ns
     shares = ", ".join(
@@ -56,7 +59,7 @@ def drafting_line(timings: Timings, plain_step_ns: float, length_option: str | N
     line = (
         f"drafting: {speed:.1f} tokens/s, plain decoding about {plain:.1f}: {speed / plain:.2f} x; "
         f"mean accepted length {timings.mean_acc_len:.2f}, {100 * (timings.coverage or 0):.0f} % of the tokens from "
-        f"drafts; time {shares}"
+        f"drafts{chosen}; time {shares}"
     )
     return (
         line

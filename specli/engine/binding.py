@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from specli.drafters.chain import DrafterChain
+from specli.drafters.costs import RowCosts
 from specli.engine.config import RunConfig
 from specli.engine.drafting import DrafterSet, TargetNeeds
 from specli.engine.loader import Loader
 from specli.engine.loop import Engine
+from specli.engine.measure import measure_rows
 from specli.engine.verify import lossless_rule
 from specli.errors import SpecliError
+from specli.models.base import Model
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class Binding:
         self.load_ns = 0
         self._begun = time.perf_counter_ns()
         self._engine: Engine | None = None
+        self._measured: tuple[Model, int, RowCosts] | None = None  # the target, for which draft length, the costs
         self._built: list[DrafterSet] = []
         self._draft_files = ExitStack()
 
@@ -77,8 +81,17 @@ class Binding:
         """From now on requests use these drafters, one of those that `build` returned last; the cache starts empty."""
         self.used = drafters
         self.engine.use(drafters.chain, drafters.rule)
+        if drafters.adapts:
+            drafters.adapt(self._costs(drafters.chain.max_draft))
         for doubt in drafters.plan.doubts(self.loader.n_ctx):
             log.warning(doubt)
+
+    def _costs(self, max_draft: int) -> RowCosts:
+        """What forwards of the target cost; measured once for a loaded target, and again for longer drafts."""
+        target = self.engine.target
+        if self._measured is None or self._measured[0] is not target or self._measured[1] < max_draft:
+            self._measured = target, max_draft, RowCosts(measure_rows(target, 1 + max_draft))
+        return self._measured[2]
 
     def change(self, config: RunConfig) -> None:
         """Replaces the drafters in use; if that fails, the old ones are used on.

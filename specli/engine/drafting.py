@@ -20,8 +20,10 @@ from specli.drafters import (
     detect_type,
     networks_of,
 )
+from specli.drafters.adaptive import AdaptiveLengths, DrafterTraits
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
+from specli.drafters.costs import RowCosts
 from specli.drafters.pairing import context_doubt
 from specli.drafters.vocabulary import check_texts, vocabulary_doubts
 from specli.engine.config import ModelLoadConfig, RunConfig
@@ -207,6 +209,21 @@ class DrafterSet:
     def names(self) -> tuple[str, ...]:
         """Types, in priority order."""
         return tuple(spec.name for spec in self.plan.specs)
+
+    @property
+    def adapts(self) -> bool:
+        """Draft lengths are chosen while running."""
+        return self.plan.config.speculation.adaptive and self.synthetic is None and bool(self.chain.drafters)
+
+    def adapt(self, costs: RowCosts) -> None:
+        """Chooses draft lengths from now on, from what forwards of the target cost."""
+        speculation, traits = self.plan.config.speculation, []
+        for spec, drafter in zip(self.plan.specs, self.chain.drafters, strict=True):
+            if isinstance(spec, NetworkSpec):
+                traits.append(DrafterTraits(drafter.max_draft, max(1, speculation.draft.n_min), is_block=spec.is_block))
+            else:
+                traits.append(DrafterTraits(drafter.max_draft))
+        self.chain.lengths = AdaptiveLengths(costs, traits, ordered=speculation.ordered)
 
     def renew(self) -> None:
         """Tables start empty and counters at zero, as in a fresh process; what earlier requests taught is dropped.

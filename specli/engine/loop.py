@@ -296,6 +296,8 @@ class Engine:
         out = self.evaluate(parts)
         logits = out.read()
         evaluated = time.perf_counter_ns()
+        if self.chain.lengths is not None and not chunks:
+            self.chain.lengths.costs.observe(sum(len(each.tokens) for each in rounds), evaluated - drafted)
         row = 0
         for each in rounds:
             n_rows = len(each.tokens)
@@ -353,6 +355,8 @@ class Engine:
                 if drafter is not None:
                     each.draft, each.drafter = draft, drafter
                     each.tokens += draft.tokens
+                elif not self.chain.is_asking:
+                    each.sequence.timings.n_rounds_skipped += 1
 
     def _chunks(self, reading: list[Sequence], rounds: list[_Round]) -> list[_Chunk]:
         """The next tokens of prompts, beside the rows of the rounds: evenly shared, and if too few, first come."""

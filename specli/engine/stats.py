@@ -41,6 +41,7 @@ class Timings:
         draft_n_accepted: Draft tokens that stood and were taken: none behind a token that ended the request.
         n_rounds_drafted: Rounds that had a draft.
         n_rounds: All rounds.
+        n_rounds_skipped: Rounds in which no drafter was asked, because no draft was worth its time.
         undrafted_ns: Time of the rounds without a draft.
         accepted_per_position: Entry i: rounds in which the first i + 1 draft tokens were taken.
         accepted_length_histogram: Entry i: rounds with a draft of which exactly i tokens were taken.
@@ -59,6 +60,7 @@ class Timings:
     draft_n_accepted: int = 0
     n_rounds_drafted: int = 0
     n_rounds: int = 0
+    n_rounds_skipped: int = 0
     undrafted_ns: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
     accepted_length_histogram: list[int] = field(default_factory=list)
@@ -197,6 +199,7 @@ def timings_record(timings: Timings) -> dict[str, Any]:
         "other_ms": t.other_ns / 1e6,
         "n_rounds": t.n_rounds,
         "n_rounds_drafted": t.n_rounds_drafted,
+        "n_rounds_skipped": t.n_rounds_skipped,
         "acceptance": t.acceptance,
         "mean_acc_len": t.mean_acc_len,
         "coverage": t.coverage,

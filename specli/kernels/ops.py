@@ -129,6 +129,15 @@ class Buffer:
         """The contents on the host, `[capacity, width]`; a view where the buffer lies there."""
         return host(self.storage)
 
+    def save(self, start: int, stop: int) -> Array:
+        """A copy of the rows `start … stop-1`, on the buffer's device."""
+        rows = self.storage[start:stop]
+        return rows.copy() if isinstance(rows, np.ndarray) else rows.clone()
+
+    def restore(self, rows: Array, start: int) -> None:
+        """Writes rows that `save` returned, from row `start` on."""
+        self.storage[start : start + len(rows)] = rows
+
     def columns(self, start: int, stop: int) -> Buffer:
         """The columns `start … stop-1` as a view with the same rows."""
         return Buffer(self.storage[:, start:stop], self.extent)

@@ -16,6 +16,8 @@ from specli.engine.load import Run
 from specli.sampling.config import SamplingSettings
 from specli.study.comparison import PLAIN, Comparison, Contender, PromptRecord, Sample
 
+ADAPTIVE = "adaptive"
+
 
 @dataclass(frozen=True)
 class StudyPrompt:

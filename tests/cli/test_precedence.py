@@ -49,7 +49,7 @@ def test_draft_settings_are_shown_with_their_origins() -> None:
     settings = settle({"LLAMA_ARG_SPEC_DRAFT_N_MAX": "8"}, "--spec-draft-p-min", "0.5", "--spec-type", "draft-mtp")
     assert settings.describe(["draft-mtp", "ngram-simple"]) == (
         "draft settings: --spec-draft-n-max 8 (environment), --spec-draft-n-min 0 (default), "
-        "--spec-draft-p-min 0.5 (flag), "
+        "--spec-draft-p-min 0.5 (flag), --spec-draft-sampling greedy (default), "
         "--spec-ngram-simple-size-n 12 (default), --spec-ngram-simple-size-m 48 (default)"
     )
     assert settings.describe([]) is None

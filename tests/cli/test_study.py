@@ -93,7 +93,7 @@ def test_files_of_a_saved_run(saved: Path, capsys: pytest.CaptureFixture[str]) -
     assert specli(capsys, *arguments)[0] == 0
     assert json.loads(Path("again.json").read_text()) == json.loads(saved.read_text())
     rows = list(csv.DictReader(Path("t.csv").read_text().splitlines()))
-    assert len(rows) == 4 * 3
+    assert len(rows) == 5 * 3
     for name in ("plain", "ngram-simple"):
         parts = [int(row["predicted_n"]) for row in rows if row["drafter"] == name and row["prompt"]]
         [total] = [int(row["predicted_n"]) for row in rows if row["drafter"] == name and not row["prompt"]]
@@ -124,7 +124,7 @@ def test_runs_side_by_side(saved: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_single_draft_file_names_its_type(target: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["-m", target, "-md", str(models / "eagle3.gguf"), "-p", "a cat", *COMMON, "--json"]
     _, out, _ = specli(capsys, "stats", *arguments)
-    assert [row["name"] for row in json.loads(out)["contenders"]] == ["plain", "draft-eagle3"]
+    assert [row["name"] for row in json.loads(out)["contenders"]] == ["plain", "draft-eagle3", "adaptive"]
 
 
 def test_without_drafter_plain_is_measured(target: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from specli.cli.record import dump, write_lines
 from specli.cli.show import show_instead
 from specli.cli.studies.report import rich_console
 from specli.cli.studies.study import (
+    adaptive,
     base_config,
     check_outputs,
     combination,
@@ -105,8 +106,7 @@ def _compare(console: Console, settings: Settings, config: CommandConfig, interr
 
     plain = base_config(settings, config)
     alone = draft_entries(settings, config)
-    together = combination(alone)
-    entries = [Entry(PLAIN, plain), *alone, *([together] if together else [])]
+    entries = [Entry(PLAIN, plain), *alone, *filter(None, (combination(alone), adaptive(config, alone)))]
     prompts = study_prompts(config)
     with ExitStack() as stack:
         engine = stack.enter_context(opener.open_target(plain, console.trace))

@@ -21,6 +21,7 @@ from specli.cli.options.option import RUN, Option
 from specli.drafters import DRAFTERS, NetworkSpec, Setting
 
 drafting = partial(Option, panel="Drafting")
+ORDER = choice("best", "fixed")
 
 
 def setting_options(*, networks: bool) -> Iterator[Option]:
@@ -74,6 +75,17 @@ OPTIONS = (
             ("--spec-type", "ngram-mod"), ("--spec-ngram-mod-n-match", "24"),
             ("--spec-ngram-mod-n-min", "48"), ("--spec-ngram-mod-n-max", "64"),
         ),
+    ),
+    drafting(
+        ("--spec-adaptive",),
+        "choose before every round whether and how long to draft, by measured costs and acceptance; lengths are caps; "
+        "if not, rounds are those of llama.cpp",
+        negative=("--no-spec-adaptive",), field="speculation.adaptive",
+    ),
+    drafting(
+        ("--spec-order",), "which of several drafters is asked first: the most promising, or llama.cpp's fixed order",
+        field="speculation.ordered", kind=replace(ORDER, parse=lambda text: ORDER.parse(text) == "fixed"),
+        default_text="best",
     ),
     *setting_options(networks=True),
     drafting(

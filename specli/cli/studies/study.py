@@ -62,7 +62,7 @@ def base_config(settings: Settings, config: CommandConfig) -> RunConfig:
 
 
 def draft_entries(settings: Settings, config: CommandConfig) -> list[Entry]:
-    """Each drafter type alone: its name, its run, its settings with their origins.
+    """Each drafter type alone, with drafts as long as configured: its name, its run, its settings with their origins.
 
     Without `--spec-type` the type is read off the draft file. `-md demo` stands for the shipped drafter of each type.
     """
@@ -73,7 +73,7 @@ def draft_entries(settings: Settings, config: CommandConfig) -> list[Entry]:
         types = (type_of(path),)
     entries = []
     for name in types:
-        speculation = replace(config.speculation, types=(name,))
+        speculation = replace(config.speculation, types=(name,), adaptive=False)
         source = config.source if networks_of([name]) else replace(config.source, draft_model=None, draft_hf_repo=None)
         run = run_config(settings, replace(config, source=source, speculation=speculation))
         entries.append(Entry(name, run, tuple(settings.drafting([name]))))
@@ -109,6 +109,19 @@ def combination(alone: Sequence[Entry]) -> Entry | None:
     types = tuple(entry.name for entry in alone)
     settings = tuple(item for entry in alone for item in entry.settings)
     return Entry("+".join(types), replace(config, speculation=replace(config.speculation, types=types)), settings)
+
+
+def adaptive(config: CommandConfig, entries: Sequence[Entry]) -> Entry | None:
+    """All types together with lengths and order chosen while running; None if that is off or their files differ."""
+    from specli.study.compare import ADAPTIVE, Entry
+
+    if not config.speculation.adaptive or not entries:
+        return None
+    whole = entries[0] if len(entries) == 1 else combination(entries)
+    if whole is None:
+        return None
+    speculation = replace(whole.config.speculation, adaptive=True)
+    return Entry(ADAPTIVE, replace(whole.config, speculation=speculation), whole.settings)
 
 
 def study_prompts(config: CommandConfig) -> list[StudyPrompt]:

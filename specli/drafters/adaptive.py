@@ -1,0 +1,239 @@
+"""How long to draft: the length that brings most tokens per time, chosen before every round, 0 included.
+
+A round with L draft tokens costs a target forward of L + 1 rows and the draft, and brings one token and those drafted
+tokens that are accepted. Acceptance is estimated by drafter and position from the rounds so far, costs are measured
+(`specli.drafters.costs`). The text never depends on drafts, so the choice is free. Published relatives of the rule:
+SmartSpec (arXiv 2406.14066) and D-Cut (arXiv 2607.14647).
+
+What is chosen depends on earlier rounds only, never on the tokens of the draft it is chosen for. Rejection sampling
+keeps the target's distribution under such a rule, and would not under one that looks at drawn tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from specli.drafters.costs import RowCosts
+
+MEMORY = 0.97  # weight of a round one round later: about the last 33 rounds count
+PRIOR = 0.6  # acceptance of a position before anything is known
+PRIOR_ROUNDS = 3.0  # how many rounds that belief weighs; deeper positions start from the one before them
+HYSTERESIS = 1.03  # another length must be so much better than the one in force
+NEGLIGIBLE = 0.01  # longer drafts are not looked at when all they add is so small a share
+FIRST_PROBE = 16  # rounds without a draft before one is tried again …
+LAST_PROBE = 512  # … twice as many after every try that changed nothing, at most so many
+PROBE_LENGTH = 2  # draft tokens of such a try
+DRAFT_WEIGHT = 0.2  # how far one draft moves the estimate of its drafter's time
+
+
+class Acceptance:
+    """The chance that a draft token is accepted if those before it are, by position.
+
+    Worked example: nothing known, `PRIOR` .6 at every position. After a draft of 2 tokens of which one was accepted,
+    position 0 is (1 + 3 · .6) / (1 + 3) = .7 and position 1 is (0 + 3 · .7) / (1 + 3) = .525.
+    """
+
+    def __init__(self) -> None:
+        self._accepted: list[float] = []
+        self._reached: list[float] = []
+
+    def observe(self, n_accepted: int, n_draft: int) -> None:
+        """Takes in a verified draft of `n_draft` tokens."""
+        missing = n_draft - len(self._reached)
+        self._accepted += [0.0] * missing
+        self._reached += [0.0] * missing
+        for position in range(min(n_accepted + 1, n_draft)):
+            self._accepted[position] = MEMORY * self._accepted[position] + (position < n_accepted)
+            self._reached[position] = MEMORY * self._reached[position] + 1.0
+
+    def survival(self, n_draft: int) -> list[float]:
+        """Entry k: the chance that the first k + 1 tokens are accepted; `n_draft` entries, falling."""
+        return list(islice(self.chances(), n_draft))
+
+    def chances(self) -> Iterator[float]:
+        """The same without end."""
+        chance, product = PRIOR, 1.0
+        for accepted, reached in zip(self._accepted, self._reached, strict=True):
+            chance = (accepted + PRIOR_ROUNDS * chance) / (reached + PRIOR_ROUNDS)
+            product *= chance
+            yield product
+        while True:
+            product *= chance
+            yield product
+
+
+class DraftCosts:
+    """Nanoseconds that a drafter takes for a round, by draft length.
+
+    Args:
+        is_block: The time does not depend on the length. If not, it grows with every token.
+    """
+
+    def __init__(self, *, is_block: bool) -> None:
+        self._is_block = is_block
+        self._unit = 0.0  # per token and one more, or per block
+        self._is_known = False
+
+    def _size(self, n_draft: int) -> int:
+        return 1 if self._is_block else n_draft + 1
+
+    def observe(self, n_draft: int, ns: float) -> None:
+        """Takes in a round: `n_draft` tokens were asked for, and drafting took `ns` in all."""
+        unit = ns / self._size(n_draft)
+        self._unit += (unit - self._unit) * (DRAFT_WEIGHT if self._is_known else 1.0)
+        self._is_known = True
+
+    def __call__(self, n_draft: int) -> float:
+        """The expected time for up to `n_draft` tokens; 0 while nothing is known."""
+        return self._unit * self._size(n_draft)
+
+
+class Choice(NamedTuple):
+    """How many tokens one drafter may propose.
+
+    Attributes:
+        drafter: Its index in the chain.
+        length: Most tokens, ≥ 1.
+    """
+
+    drafter: int
+    length: int
+
+
+@dataclass(frozen=True)
+class DrafterTraits:
+    """What the choice needs to know of a drafter.
+
+    Attributes:
+        max_draft: Its configured longest draft, tokens; the choice never exceeds it.
+        min_draft: Its configured shortest draft, tokens, ≥ 1; the choice is 0 or not below it.
+        is_block: A draft takes the same time whatever its length.
+    """
+
+    max_draft: int
+    min_draft: int = 1
+    is_block: bool = False
+
+
+class AdaptiveLengths:
+    """Chooses drafters and draft lengths round by round.
+
+    Args:
+        costs: Of the target's forwards.
+        drafters: Traits of the drafters, in the chain's order.
+        ordered: Keep the chain's order; if not, the drafter that promises most is asked first.
+
+    Attributes:
+        costs: As given.
+        traits: As given.
+    """
+
+    def __init__(self, costs: RowCosts, drafters: Sequence[DrafterTraits], *, ordered: bool = False) -> None:
+        self.costs = costs
+        self.traits = tuple(drafters)
+        self._ordered = ordered
+        self._acceptance = [Acceptance() for _ in drafters]
+        self._draft_costs = [DraftCosts(is_block=traits.is_block) for traits in drafters]
+        self._lengths = [0] * len(self.traits)  # in force
+        self._idle = [0] * len(self.traits)  # rounds since the drafter was last tried
+        self._patience = [FIRST_PROBE] * len(self.traits)
+
+    def begin(self) -> None:
+        """A new request: another text may suit a drafter that lost on the last one, so it is tried sooner."""
+        self._patience = [FIRST_PROBE] * len(self.traits)
+
+    def choose(self, max_tokens: int, *, n_sequences: int = 1, n_other_rows: int = 0) -> list[Choice]:
+        """Which drafters to ask, in order, and for how many tokens each.
+
+        Args:
+            max_tokens: Most draft tokens that can be used.
+            n_sequences: Sequences that draft in this step, b ≥ 1; all get the same length.
+            n_other_rows: Rows of the step's forward that belong to others.
+
+        Returns:
+            The drafters worth asking, and those whose turn it is to be tried again; empty for a plain round.
+        """
+        found: list[tuple[float, Choice]] = []
+        for index, traits in enumerate(self.traits):
+            limit = min(max_tokens, traits.max_draft)
+            length, gain = self._best(index, limit, n_sequences, n_other_rows)
+            if length == 0:
+                self._idle[index] += 1
+                if limit <= 0 or self._idle[index] < self._patience[index]:
+                    self._lengths[index] = 0
+                    continue
+                self._patience[index] = min(2 * self._patience[index], LAST_PROBE)
+                length, gain = min(limit, max(PROBE_LENGTH, traits.min_draft)), float("inf")  # a try comes first
+            else:
+                self._lengths[index] = length
+                self._patience[index] = FIRST_PROBE
+            found.append((gain, Choice(index, length)))
+        if not self._ordered:
+            found.sort(key=lambda item: -item[0])
+        return [choice for _, choice in found]
+
+    def observe_draft(self, choice: Choice, ns: float) -> None:
+        """Takes in what drafting took in one round, asking and showing tokens together."""
+        self._draft_costs[choice.drafter].observe(choice.length, ns)
+        self._idle[choice.drafter] = 0
+
+    def observe_verdict(self, drafter: int, n_accepted: int, n_draft: int) -> None:
+        """Takes in what became of a draft of `n_draft` ≥ 1 tokens."""
+        self._acceptance[drafter].observe(n_accepted, n_draft)
+
+    def survival(self, drafter: int, n_draft: int) -> list[float]:
+        """Entry k: the chance that the first k + 1 of a drafter's tokens are accepted."""
+        return self._acceptance[drafter].survival(n_draft)
+
+    def _best(self, index: int, limit: int, n_sequences: int, n_other_rows: int) -> tuple[int, float]:
+        """The best length up to `limit` and its tokens per nanosecond."""
+        b, base, costs, draft = n_sequences, n_sequences + n_other_rows, self.costs, self._draft_costs[index]
+        current, current_gain = min(self._lengths[index], max(0, limit)), 0.0
+        shortest = self.traits[index].min_draft
+        best, best_gain, accepted = 0, b / costs(base), 0.0
+        if current == 0:
+            current_gain = best_gain
+        for length, chance in zip(range(1, limit + 1), self._acceptance[index].chances(), strict=False):
+            accepted += chance
+            gain = b * (1 + accepted) / (costs(base + b * length) + draft(length))
+            if gain > best_gain and length >= shortest:  # all lengths are looked at: costs are a staircase, not convex
+                best, best_gain = length, gain
+            if length == current:
+                current_gain = gain
+            if length >= current and chance * (limit - length) < NEGLIGIBLE * (1 + accepted):
+                break
+        if best_gain < HYSTERESIS * current_gain:
+            return current, current_gain
+        return best, best_gain
+
+
+def allocate(
+    survivals: Sequence[Sequence[float]], costs: Callable[[int], float], *, base: int, draft_ns: float = 0.0
+) -> list[int]:
+    """How many tokens of each draft to verify: the rows of a step shared among its sequences (D-Cut's second stage).
+
+    Args:
+        survivals: For each sequence the chance, falling, that its draft is accepted up to a token.
+        costs: Time of a forward by rows.
+        base: Rows the step has anyway: one for each sequence, and those of prompts.
+        draft_ns: What the drafts took already.
+
+    Returns:
+        The leading tokens to keep of each draft, which make (sequences + accepted tokens) / time largest; of equal
+        choices the one with fewer rows, of equal chances the lower sequence.
+    """
+    scores = sorted((-chance, k, i) for i, chances in enumerate(survivals) for k, chance in enumerate(chances))
+    best_m, accepted = 0, 0.0
+    best = len(survivals) / (costs(base) + draft_ns)
+    for m, (score, _, _) in enumerate(scores, start=1):
+        accepted -= score
+        gain = (len(survivals) + accepted) / (costs(base + m) + draft_ns)
+        if gain > best:
+            best_m, best = m, gain
+    keep = [0] * len(survivals)
+    for _, _, i in scores[:best_m]:
+        keep[i] += 1
+    return keep

@@ -1,0 +1,203 @@
+"""Draft lengths chosen by expected tokens per time, against brute force and hand-worked numbers."""
+
+import itertools
+import math
+import random
+import time
+
+import pytest
+
+from specli.drafters.adaptive import (
+    FIRST_PROBE,
+    LAST_PROBE,
+    PROBE_LENGTH,
+    Acceptance,
+    AdaptiveLengths,
+    Choice,
+    DraftCosts,
+    DrafterTraits,
+    allocate,
+)
+from specli.drafters.costs import RowCosts, interpolate
+
+
+def lengths(costs: dict[int, float], *traits: DrafterTraits, ordered: bool = False) -> AdaptiveLengths:
+    return AdaptiveLengths(RowCosts(costs), traits, ordered=ordered)
+
+
+def test_acceptance_follows_the_worked_example() -> None:
+    found = Acceptance()
+    assert found.survival(2) == pytest.approx([0.6, 0.36])
+    found.observe(1, 2)
+    assert found.survival(3) == pytest.approx([0.7, 0.7 * 0.525, 0.7 * 0.525**2])
+
+
+def test_acceptance_converges_to_the_true_rates_and_forgets_old_ones() -> None:
+    draw, found = random.Random(1), Acceptance()
+    for rates in ((0.9, 0.5, 0.2), (0.2, 0.9, 0.9)):
+        estimates = []
+        for _ in range(600):
+            n = next((k for k, rate in enumerate(rates) if draw.random() >= rate), len(rates))
+            found.observe(n, len(rates))
+            estimates.append(found.survival(1)[0])
+        mean = sum(estimates[200:]) / 400
+        assert mean == pytest.approx(rates[0], abs=0.06)
+
+
+def test_draft_costs_grow_with_every_token_of_a_chain_and_not_with_those_of_a_block() -> None:
+    chain, block = DraftCosts(is_block=False), DraftCosts(is_block=True)
+    chain.observe(3, 40.0)
+    block.observe(3, 40.0)
+    assert [chain(1), chain(3), chain(7)] == [20.0, 40.0, 80.0]
+    assert [block(1), block(3), block(7)] == [40.0, 40.0, 40.0]
+
+
+def test_row_costs_interpolate_and_follow_what_is_observed() -> None:
+    assert [interpolate({2: 10.0, 4: 14.0}, rows) for rows in (3, 6)] == [12.0, 18.0]
+    costs = RowCosts({1: 10.0, 8: 20.0})
+    for _ in range(60):
+        costs.observe(4, 30.0)
+    assert costs(4) == pytest.approx(30.0, rel=0.02)
+    assert costs(1) > 10.0  # the machine is slower than it was measured, so plain steps are thought slower, too
+
+
+def test_one_pause_of_the_machine_hardly_moves_a_cost() -> None:
+    costs = RowCosts({1: 10.0, 4: 16.0})
+    costs.observe(4, 1e6)
+    assert costs(4) < 16.0 * 1.2
+    assert costs(1) < 10.0 * 1.1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_chosen_length_is_the_best_of_all_lengths(seed: int) -> None:
+    draw = random.Random(seed)
+    limit = draw.randint(1, 12)
+    step = draw.choice([1, 4, 8])  # graphs pad rows: the cost is a staircase
+    table = {rows: 10.0 + draw.random() * 3 * math.ceil(rows / step) for rows in range(1, limit + 2)}
+    table = {rows: max(table[r] for r in range(1, rows + 1)) for rows in table}
+    rule = lengths(table, DrafterTraits(limit))
+    for _ in range(30):
+        n = draw.randint(0, limit)
+        rule.observe_verdict(0, n, limit)
+    rule.observe_draft(Choice(0, limit), draw.random() * 10)
+    chances = rule.survival(0, limit)
+    unit = rule._draft_costs[0]
+    gains = [1 / table[1]] + [(1 + sum(chances[:n])) / (table[n + 1] + unit(n)) for n in range(1, limit + 1)]
+    best = max(gains)
+    found = rule.choose(limit)
+    chosen = gains[found[0].length] if found else gains[0]
+    assert chosen * 1.03 >= best  # the length in force stays within the hysteresis
+
+
+def test_drafting_stops_where_it_costs_more_than_it_brings_and_is_tried_ever_more_seldom() -> None:
+    rule = lengths({1: 10.0, 2: 19.0, 4: 37.0}, DrafterTraits(3))
+    tried = []
+    for number in range(1200):
+        choices = rule.choose(3)
+        if choices:
+            assert choices[0].length <= 3
+            tried.append(number)
+            rule.observe_draft(choices[0], 5.0)
+            rule.observe_verdict(0, 0, choices[0].length)
+    late = [number for number in tried if number > 20]
+    gaps = [b - a for a, b in itertools.pairwise(late)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] >= 2 * FIRST_PROBE
+    assert len(late) <= 8  # 1200 plain rounds, 8 tries
+    assert max(gaps) <= LAST_PROBE
+
+
+def test_a_drafter_that_becomes_good_is_taken_up_again() -> None:
+    rule = lengths({1: 10.0, 8: 16.0}, DrafterTraits(4))
+    for _ in range(50):
+        for choice in rule.choose(4):
+            rule.observe_draft(choice, 8.0)
+            rule.observe_verdict(0, 0, choice.length)
+    assert not rule.choose(4)
+    rule.begin()
+    drafted = 0
+    for _ in range(200):
+        for choice in rule.choose(4):
+            drafted += 1
+            rule.observe_draft(choice, 1.0)
+            rule.observe_verdict(0, choice.length, choice.length)
+    assert drafted > 100
+    assert rule.choose(4)[0].length == 4
+
+
+def test_a_try_asks_for_few_tokens() -> None:
+    rule = lengths({1: 10.0, 2: 30.0}, DrafterTraits(8))
+    choices = [choice for _ in range(FIRST_PROBE + 1) for choice in rule.choose(8)]
+    assert choices == [Choice(0, PROBE_LENGTH)]
+
+
+def test_configured_lengths_and_room_are_caps() -> None:
+    rule = lengths({1: 10.0, 64: 11.0}, DrafterTraits(5))
+    assert rule.choose(64) == [Choice(0, 5)]
+    assert rule.choose(2) == [Choice(0, 2)]
+    assert rule.choose(0) == []
+
+
+def test_the_drafter_that_promises_most_is_asked_first_unless_the_order_is_kept() -> None:
+    for ordered, first in ((False, 1), (True, 0)):
+        rule = lengths({1: 10.0, 8: 14.0}, DrafterTraits(4), DrafterTraits(4), ordered=ordered)
+        for _ in range(40):
+            rule.observe_verdict(0, 2, 4)
+            rule.observe_verdict(1, 4, 4)
+        assert [choice.drafter for choice in rule.choose(4)] == [first, 1 - first]
+
+
+def test_more_sequences_share_a_step_and_draft_less() -> None:
+    costs = {1: 10.0, 8: 12.0, 16: 30.0, 64: 120.0}
+    one, many = (lengths(costs, DrafterTraits(7)) for _ in range(2))
+    alone = one.choose(7)[0].length
+    together = many.choose(7, n_sequences=8)
+    assert not together or together[0].length < alone
+
+
+def brute_force(survivals: list[list[float]], costs: dict[int, float], base: int, draft: float) -> float:
+    best = 0.0
+    for keep in itertools.product(*(range(len(chances) + 1) for chances in survivals)):
+        gain = len(survivals) + sum(sum(chances[:n]) for chances, n in zip(survivals, keep, strict=True))
+        best = max(best, gain / (interpolate(costs, base + sum(keep)) + draft))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_are_shared_as_brute_force_over_all_prefixes_would(seed: int) -> None:
+    draw = random.Random(seed)
+    survivals = []
+    for _ in range(draw.randint(1, 4)):
+        chances = list(itertools.accumulate((draw.random() for _ in range(draw.randint(0, 4))), lambda a, b: a * b))
+        survivals.append(chances)
+    base = len(survivals) + draw.randint(0, 5)
+    costs = {base: 10.0, base + 3: 11.0, base + 4: 17.0, base + 16: 30.0}
+    draft = draw.random() * 5
+    keep = allocate(survivals, lambda rows: interpolate(costs, rows), base=base, draft_ns=draft)
+    gain = len(survivals) + sum(sum(chances[:n]) for chances, n in zip(survivals, keep, strict=True))
+    assert gain / (interpolate(costs, base + sum(keep)) + draft) == pytest.approx(
+        brute_force(survivals, costs, base, draft)
+    )
+
+
+def test_raising_a_chance_never_takes_rows_from_its_sequence() -> None:
+    draw = random.Random(5)
+    for _ in range(200):
+        survivals = [sorted((draw.random() for _ in range(3)), reverse=True) for _ in range(3)]
+        keep = allocate(survivals, lambda rows: 10.0 + rows, base=3)
+        raised = [list(chances) for chances in survivals]
+        raised[1] = [min(1.0, 1.2 * chance) for chance in raised[1]]
+        assert allocate(raised, lambda rows: 10.0 + rows, base=3)[1] >= keep[1]
+
+
+def test_equal_chances_go_to_the_lower_sequence_and_equal_gains_to_fewer_rows() -> None:
+    assert allocate([[0.5], [0.5]], lambda rows: {2: 10.0, 3: 11.0, 4: 20.0}[rows], base=2) == [1, 0]
+    assert allocate([[1.0]], lambda rows: 10.0 * rows, base=1) == [0]
+
+
+def test_the_choice_takes_few_microseconds() -> None:
+    rule = lengths({1: 10.0, 8: 16.0}, DrafterTraits(8))
+    begun = time.perf_counter_ns()
+    for _ in range(1000):
+        rule.choose(8)
+    print(f"choose: {(time.perf_counter_ns() - begun) / 1e6:.2f} us")
