@@ -22,7 +22,7 @@ from specli.engine.verify import lossless_rule
 from specli.models import ARCHITECTURES
 from tests.support.runs import GREEDY, ONE_THREAD, executors, speculation
 from tests.support.scripted import LetterTokenizer, ScriptedDrafter, ScriptedTarget, count_up
-from tests.support.tiny_pairs import TABLE_TYPES, tiny_pair, tiny_target
+from tests.support.tiny_pairs import NETWORK_TYPES, TABLE_TYPES, tiny_pair, tiny_target
 
 FASTEST = executors()[-1]
 N_CTX = 256
@@ -189,6 +189,18 @@ def test_every_n_gram_type(folder: Path, types: Sequence[str]) -> None:
                 expected = [alone(run, job) for job in work]
             check(run, work, expected, n_slots)
     assert 0 < n_accepted(expected) <= n_drafted(expected)
+
+
+@pytest.mark.parametrize("name", NETWORK_TYPES)
+def test_every_network_type(folder: Path, name: str) -> None:
+    """Draft networks keep a state per slot: a request's drafts, and how many are accepted, are those of it alone."""
+    (target, draft), work = tiny_pair(folder, name), jobs(10)
+    for n_slots in (1, 3, 8):
+        with opened(target, draft, [name], n_slots, n_batch=32, probabilistic=True) as run:
+            if n_slots == 1:
+                expected = [alone(run, job) for job in work]
+            check(run, work, expected, n_slots)
+    assert n_drafted(expected) > 0
 
 
 def test_turns_of_conversations_get_their_slots_back(folder: Path) -> None:
