@@ -80,6 +80,7 @@ class RequestConfig:
         sampling: The target's sampler.
         stop: Stop strings; text from a match on is not emitted.
         special: Emit the text of control tokens.
+        visible: Texts of control tokens to emit in any case.
         logprobs: Top entries to report per generated token; 0 = none.
         prompt_logprobs: Report the prompt's log-probabilities.
         trace: Record every round.
@@ -89,6 +90,7 @@ class RequestConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     stop: tuple[str, ...] = ()
     special: bool = False
+    visible: tuple[str, ...] = ()
     logprobs: int = 0
     prompt_logprobs: bool = False
     trace: bool = False

@@ -135,7 +135,7 @@ class Sequence:
         self.prompt_text: str | None = None
         self.plain_steps: list[int] = []
         self._tokenizer = tokenizer
-        self._decoder: StreamDecoder = tokenizer.stream(special=request.special)
+        self._decoder: StreamDecoder = tokenizer.stream(special=request.special, visible=request.visible)
         self._stops = StopMatcher(request.stop)
         self._n_rounds = 0
 

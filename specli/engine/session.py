@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,9 @@ class Session:
 
     def _answer(self, messages: list[dict[str, Any]], request: RequestConfig) -> Iterator[TokenEvent]:
         rendered = self.render(messages)
+        reasoning = self.template.reasoning
+        if reasoning:  # what tells thoughts from the answer has to be in its text
+            request = replace(request, visible=reasoning.markers)
         self.last = self.generate(self.tokenizer.encode_chat(rendered), request, text=rendered)
         self.rendered, self.messages = rendered, messages
         try:

@@ -51,6 +51,17 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _Missing(Undefined):
+    """A variable that is not there; as in llama.cpp it adds nothing to a text."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return other if isinstance(other, str) else self._fail_with_undefined_error()
+
+    __radd__ = __add__
+
+
 def _raise_exception(message: object) -> str:
     if str(message).startswith(_TOLERATED):
         return ""
@@ -82,7 +93,7 @@ def _default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+        trim_blocks=True, lstrip_blocks=True, undefined=_Missing, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
     environment.filters |= {"tojson": _tojson, "default": _default, "d": _default}
     environment.globals = {name: environment.globals[name] for name in ("dict", "namespace", "range")}

@@ -21,7 +21,9 @@ from typing import Any
 from specli.errors import FormatError, UnsupportedError, UsageError, did_you_mean
 from specli.gguf.file import GGUFFile
 from specli.gguf.metadata import show
+from specli.tokenizer import reasoning
 from specli.tokenizer.named_templates import NAMED_TEMPLATES
+from specli.tokenizer.reasoning import Reasoning
 from specli.tokenizer.tokenizer import Tokenizer
 
 Message = dict[str, Any]
@@ -30,6 +32,7 @@ MAX_SOURCE = 1 << 20  # characters; published templates have up to 20 thousand
 _KEY = "tokenizer.chat_template"
 _TOOL_KEY = "tokenizer.chat_template.tool_use"
 _BOOTSTRAP = "import sys; sys.path[:] = sys.argv[1:]; from specli.tokenizer.renderer import main; main()"
+_STEPFUN = "You have access to the following functions in JSONSchema format"
 _NEEDLE = "Ar9xKq"  # looked for in what a probe renders
 
 
@@ -105,12 +108,14 @@ class _Abilities:
         typed_content: Prints content that is a list of typed parts.
         system_role: Prints system messages.
         object_arguments: Prints tool-call arguments that are an object.
+        thinking_parts: Prints the thoughts of an answer that stand in a part of its content.
     """
 
     string_content: bool
     typed_content: bool
     system_role: bool
     object_arguments: bool
+    thinking_parts: bool
 
 
 def _probes() -> list[list[Message]]:
@@ -127,7 +132,17 @@ def _probes() -> list[list[Message]]:
             {"role": "assistant", "content": "Answer"},
             {"role": "user", "content": "User message"},
         ],
+        [
+            {"role": "user", "content": "User message"},
+            {"role": "assistant", "content": _thinking_parts(_NEEDLE, "Answer")},
+            {"role": "user", "content": "User message"},
+        ],
     ]
+
+
+def _thinking_parts(thought: str, answer: str) -> list[Message]:
+    """An answer with its thoughts in the form of Mistral."""
+    return [{"type": "thinking", "thinking": thought}, {"type": "text", "text": answer}]
 
 
 class ChatTemplate:
@@ -150,6 +165,7 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._renderer = _Renderer(origin)
         self._abilities: dict[str, _Abilities] = {}
+        self._reasonings: dict[str, Reasoning | None] = {}
 
     @classmethod
     def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer, override: str | None = None) -> ChatTemplate:
@@ -214,7 +230,8 @@ class ChatTemplate:
         source = self._tool_source if tools and self._tool_source else self.source
         if len(source) > MAX_SOURCE:
             raise FormatError(f"{self.origin} has {len(source)} characters, at most {MAX_SOURCE} are accepted")
-        context = self._context(add_generation_prompt, tools, variables or {})
+        defaults = {"enable_thinking": self._find_reasoning(source) is not None}
+        context = self._context(add_generation_prompt, tools, defaults | dict(variables or {}))
         context["messages"] = _fit_messages(messages, source, self._probe(source))
         (result,) = self._renderer.render(source, [context])
         if "error" in result:
@@ -249,6 +266,25 @@ class ChatTemplate:
             context["reasoning_strength"] = context["reasoning_effort"]
         return context
 
+    @property
+    def reasoning(self) -> Reasoning | None:
+        """How thoughts are written in answers; None: the template knows none.
+
+        Raises:
+            FormatError: The template takes too much time.
+        """
+        return self._find_reasoning(self.source)
+
+    def _find_reasoning(self, source: str) -> Reasoning | None:
+        if source not in self._reasonings:
+            is_known, form = reasoning.known_reasoning(source)
+            if not is_known:
+                base = self._context(False, None, {})
+                results = self._renderer.render(source, [base | probe for probe in reasoning.probes()])
+                form = reasoning.compared_reasoning(source, [result.get("text") for result in results])
+            self._reasonings[source] = form
+        return self._reasonings[source]
+
     def _probe(self, source: str) -> _Abilities:
         if source not in self._abilities:
             base = self._context(True, None, {})
@@ -256,12 +292,13 @@ class ChatTemplate:
             # A list or an object printed as Python or JSON would has the needle in quotes: not what a reader wants
             # of content, but what a tool call is made of.
             texts = [result.get("text", "") for result in results]
-            quoted = any(quote + _NEEDLE + quote in texts[1] for quote in "'\"")
+            quoted, quoted_thought = (any(quote + _NEEDLE + quote in texts[i] for quote in "'\"") for i in (1, 4))
             self._abilities[source] = _Abilities(
                 string_content=_NEEDLE in texts[0],
                 typed_content=_NEEDLE in texts[1] and not quoted,
                 system_role=_NEEDLE in texts[2],
                 object_arguments=_NEEDLE in texts[3],
+                thinking_parts=_NEEDLE in texts[4] and not quoted_thought,
             )
         return self._abilities[source]
 
@@ -274,6 +311,8 @@ def _fit_messages(messages: Sequence[Message], source: str, abilities: _Abilitie
     """A copy of the messages in the form the template understands (docs/tokenizers.md §8.4)."""
     fitted = [copy.deepcopy(message) for message in messages]
     knows_channels = "<|channel|>" in source
+    if _STEPFUN in source:  # white space left over drives the model round in circles
+        fitted = [_trimmed(message) for message in fitted]
     for message in fitted:
         content = message.get("content")
         if isinstance(content, list) and not abilities.typed_content:
@@ -286,6 +325,8 @@ def _fit_messages(messages: Sequence[Message], source: str, abilities: _Abilitie
             message["role"] = "system"
         if knows_channels and message.get("reasoning_content"):
             message["thinking"] = message["reasoning_content"]
+        if abilities.thinking_parts and message.get("reasoning_content") and isinstance(message.get("content"), str):
+            message["content"] = _thinking_parts(message.pop("reasoning_content"), message["content"])
         if abilities.object_arguments:
             _parse_arguments(message)
     if fitted and fitted[0].get("role") == "system" and not abilities.system_role:
@@ -293,6 +334,17 @@ def _fit_messages(messages: Sequence[Message], source: str, abilities: _Abilitie
         if fitted:
             fitted[0]["content"] = _prepended(system.get("content"), fitted[0].get("content"))
     return fitted
+
+
+def _trimmed(message: Message) -> Message:
+    """A message without white space at the ends of its texts."""
+    texts = {key: message[key].strip() for key in ("content", "reasoning_content") if isinstance(message.get(key), str)}
+    if isinstance(message.get("content"), list):
+        parts = message["content"]
+        texts["content"] = [
+            part | {"text": part["text"].strip()} if isinstance(part.get("text"), str) else part for part in parts
+        ]
+    return message | texts
 
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> str:

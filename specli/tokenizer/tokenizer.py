@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Protocol
 
 from specli.gguf.file import GGUFFile
@@ -66,7 +66,7 @@ class Tokenizer:
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
         self.eog_ids = vocabulary.end_ids
-        self._pieces: dict[bool, Callable[[int], bytes]] = {}  # `piece`, remembered, per `special`
+        self._pieces: dict[tuple[bool, tuple[str, ...]], Callable[[int], bytes]] = {}  # what `stream` shows
         self.suppress_ids = vocabulary.suppress_ids
 
     @classmethod
@@ -164,11 +164,22 @@ class Tokenizer:
             return decode_bytes(text) if self.kind == "bpe" else text.replace("▁", " ").encode()
         return b""  # unused, undefined
 
-    def stream(self, *, special: bool = False) -> StreamDecoder:
-        """A decoder for tokens that come one by one."""
-        if special not in self._pieces:
-            self._pieces[special] = cache(partial(self.piece, special=special))
-        return StreamDecoder(self._pieces[special])
+    def stream(self, *, special: bool = False, visible: tuple[str, ...] = ()) -> StreamDecoder:
+        """A decoder for tokens that come one by one.
+
+        Args:
+            special: Render control tokens too.
+            visible: Texts of control tokens that are rendered anyway.
+        """
+        if (special, visible) not in self._pieces:
+            encoded = (self.encode(text, add_special=False, parse_special=True) for text in visible)
+            shown = {ids[0] for ids in encoded if len(ids) == 1}
+
+            def piece(token: int) -> bytes:
+                return self.piece(token, special=special or token in shown)
+
+            self._pieces[special, visible] = cache(piece)
+        return StreamDecoder(self._pieces[special, visible])
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of a token sequence: its pieces joined, bytes that are no UTF-8 as U+FFFD."""

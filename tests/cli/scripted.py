@@ -36,6 +36,8 @@ class BytesTokenizer:
 class PlainTemplate:
     """`role: content` lines, and `bot:` at the end; a variable `think` opens a thought."""
 
+    reasoning = None
+
     def render(
         self, messages: list[dict[str, Any]], *, add_generation_prompt: bool, variables: Mapping[str, Any]
     ) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
+from specli.tokenizer.reasoning import Reasoning
 from tests.cli.scripted import TOO_LONG, ScriptedOpener
 
 
@@ -221,6 +222,17 @@ def test_thoughts_are_framed_and_kept_apart(talk: Talk, workdir: Path) -> None:
     assert talk("hm </think> yes\n", "--chat-template-kwargs", '{"think": true}') == (
         "[Start thinking]\nhm \n[End thinking]\n\n yes \n"
     )
+
+
+def test_channels_of_gpt_oss_are_thoughts_and_answers(
+    talk: Talk, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
+    monkeypatch.setattr("tests.cli.scripted.PlainTemplate.reasoning", form)
+    answer = "<|channel|>analysis<|message|>hm <|end|><|start|>assistant<|channel|>final<|message|>yes"
+    assert talk(answer + "\n/save c.json\n") == "[Start thinking]\nhm \n[End thinking]\n\nyes \n"
+    saved = json.loads(Path("c.json").read_text())["messages"][1]
+    assert saved == {"role": "assistant", "content": "yes", "reasoning_content": "hm"}
 
 
 def test_records_of_all_answers_are_written(talk: Talk, workdir: Path) -> None:

@@ -4,10 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specli.cli.conversation.thoughts import ThoughtSplitter, split_thoughts
+from specli.tokenizer.reasoning import TAGS, Reasoning
+
+CHANNELS = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
+MISTRAL = Reasoning("[THINK]", "[/THINK]")
 
 
-def split(pieces: list[str], *, is_thinking: bool = False) -> list[tuple[str, bool]]:
-    splitter = ThoughtSplitter(is_thinking=is_thinking)
+def split(pieces: list[str], form: Reasoning = TAGS, *, is_thinking: bool = False) -> list[tuple[str, bool]]:
+    splitter = ThoughtSplitter(form, is_thinking=is_thinking)
     parts = [part for piece in pieces for part in splitter.push(piece)]
     return [*parts, *splitter.flush()]
 
@@ -23,18 +27,51 @@ def test_what_only_looks_like_a_tag_is_text() -> None:
 
 def test_prompt_that_ends_inside_a_thought() -> None:
     assert split(["hm</think>", "yes"], is_thinking=True) == [("hm", True), ("yes", False)]
-    assert split_thoughts("hm\n</think>\n\nyes", is_thinking=True) == ("yes", "hm")
+    assert split_thoughts("hm\n</think>\n\nyes", TAGS, is_thinking=True) == ("yes", "hm")
 
 
 def test_answer_without_thought_keeps_its_white_space() -> None:
-    assert split_thoughts(" yes\n") == (" yes\n", "")
+    assert split_thoughts(" yes\n", TAGS) == (" yes\n", "")
+
+
+def test_other_tags() -> None:
+    assert split(["[THI", "NK]a[b][/THINK]c"], MISTRAL) == [("a[b]", True), ("c", False)]
+    assert split_thoughts("<think>[THINK]a[/THINK]b", MISTRAL) == ("<think>b", "a")
+
+
+HARMONY = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes"
+
+
+def test_channels_of_gpt_oss() -> None:
+    assert split([HARMONY], CHANNELS) == [("hm", True), ("yes", False)]
+    assert split_thoughts(HARMONY.replace("<|end|>", ""), CHANNELS) == ("yes", "hm")
+    preamble = "<|channel|>commentary<|message|>first<|end|><|start|>assistant" + HARMONY
+    assert split([preamble], CHANNELS) == [("first", False), ("hm", True), ("yes", False)]
+    assert split(["<|channel|>final<|constrain|>json<|message|>{}"], CHANNELS) == [("{}", False)]
+    assert split(["<|channel|>analysis<|message|>cut sho"], CHANNELS) == [("cut sho", True)]
+    assert split(["<|channel|>anal"], CHANNELS) == []
+    assert split(["no headers"], CHANNELS) == [("no headers", False)]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["a", "<|channel|>", "analysis", "final", "<|message|>", "<|end|>", "<|start|>", "assistant", "<|", " to="]
+        ),
+        max_size=14,
+    )
+)
+def test_cutting_channels_into_characters_changes_nothing(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert joined(split(list(text), CHANNELS)) == joined(split([text], CHANNELS))
+
+
+def joined(parts: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    return [(char, is_thought) for text, is_thought in parts for char in text]
 
 
 @given(
     st.lists(st.sampled_from(["a", "<", "think", ">", "</think>", "<think>", "/", "\n"]), max_size=12), st.booleans()
 )
 def test_cutting_into_pieces_changes_nothing(pieces: list[str], is_thinking: bool) -> None:
-    def joined(parts: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-        return [(char, is_thought) for text, is_thought in parts for char in text]
-
     assert joined(split(pieces, is_thinking=is_thinking)) == joined(split(["".join(pieces)], is_thinking=is_thinking))

@@ -129,7 +129,7 @@ class LetterTokenizer:
     def is_end(self, token: int) -> bool:
         return token == self.end
 
-    def stream(self, *, special: bool = False) -> LetterTokenizer:
+    def stream(self, *, special: bool = False, visible: tuple[str, ...] = ()) -> LetterTokenizer:
         return self
 
     def push(self, token: int) -> str:

@@ -66,6 +66,13 @@ def test_control_tokens_are_rendered_on_request() -> None:
     assert "".join(map(stream.push, ids)) == "a<|im_end|>b"
 
 
+def test_chosen_control_tokens_are_rendered() -> None:
+    tokenizer = TOKENIZERS["bpe"]
+    ids = tokenizer.encode("a<|im_end|>b<|endoftext|>", add_special=False, parse_special=True)
+    stream = tokenizer.stream(visible=("<|im_end|>", "<|nothing|>"))
+    assert "".join(map(stream.push, ids)) == "a<|im_end|>b"
+
+
 @pytest.mark.parametrize("token", [-1, 10**6])
 def test_ids_outside_the_vocabulary_have_no_piece(token: int) -> None:
     with pytest.raises(IndexError):

@@ -51,8 +51,9 @@ def render(source: str, messages: list[dict[str, Any]] | None = None, **options:
         ),
         ("{% set ns = namespace(n=1) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "2"),
         ("{{ cycler is defined }} {{ lipsum is defined }} {{ joiner is defined }}", "False False False"),
-        ("{{ add_generation_prompt is defined }} {{ tools is defined }} {{ enable_thinking }}", "True False True"),
+        ("{{ add_generation_prompt is defined }} {{ tools is defined }} {{ enable_thinking }}", "True False False"),
         ("{{ nope }}{{ messages | length }}", "1"),
+        ('{{ "a" + nope }}{{ nope + "b" }}', "ab"),  # as in llama.cpp; firefunction-v2 does so with its functions
     ],
 )
 def test_dialect(source: str, text: str) -> None:
@@ -85,6 +86,12 @@ NO_SYSTEM = (
     '{% for m in messages %}{% if m.role == "system" %}{{ raise_exception("no") }}{% endif %}'
     "[{{ m.content }}]{% endfor %}"
 )
+THINKING = (
+    "{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    '{% if p.type == "thinking" %}({{ p.thinking }}){% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}]'
+    "{% endfor %}"
+)
+STEPFUN = "You have access to the following functions in JSONSchema format"
 PARTS = [{"type": "text", "text": "1"}, {"type": "image"}, {"type": "text", "text": "2"}]
 
 
@@ -92,6 +99,11 @@ PARTS = [{"type": "text", "text": "1"}, {"type": "image"}, {"type": "text", "tex
     ("source", "messages", "text"),
     [
         (ALL, [SYSTEM, USER], "[system:S][user:U]"),
+        (f"{{#{STEPFUN}#}}{ALL}", [{"role": "user", "content": " U\n"}], "[user:U]"),
+        (f"{{#{STEPFUN}#}}{TYPED}", [{"role": "user", "content": [{"type": "text", "text": " U\n"}]}], "[user:U;]"),
+        (THINKING, [USER, ANSWER | {"reasoning_content": "R"}], "[U][(R)A]"),
+        (THINKING, [USER, ANSWER], "[U][A]"),
+        (ALL, [ANSWER | {"reasoning_content": "R"}], "[assistant:A]"),
         (ALL, [{"role": "developer", "content": "D"}, USER], "[system:D][user:U]"),
         ("{#<|channel|>#}" + ALL, [{"role": "developer", "content": "D"}], "[developer:D]"),
         (NO_SYSTEM, [SYSTEM, USER, ANSWER], "[S\nU][A]"),

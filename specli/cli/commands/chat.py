@@ -115,8 +115,7 @@ def _stream(
         if number == 0:
             if conversation.config.prompt.verbose:
                 show_tokens(conversation.run.tokenizer, conversation.prompt_tokens, console)
-            if conversation.starts_thinking():
-                view.begin_thought()
+            view.begin(conversation.reasoning, is_thinking=conversation.starts_thinking())
         view.show(event)
         is_cut = interrupt.is_set and event.ends_round and event.stop is None
         if is_cut:

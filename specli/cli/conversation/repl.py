@@ -20,16 +20,17 @@ from specli.cli.prepare import request_config, run_config
 from specli.cli.show import show_start
 from specli.errors import FormatError, SpecliError, UsageError
 from specli.files import user_path
+from specli.tokenizer.reasoning import TAGS
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
     from specli.engine.load import Run
     from specli.engine.sequence import TokenEvent
+    from specli.tokenizer.reasoning import Reasoning
 
     OpenRun = Callable[[RunConfig, Callable[[str], None]], AbstractContextManager[Run]]
 
 MAX_GLOB = 100
-THINKING_TAGS = ("<think>", "<think>\n")
 READ_AT_START = ("prompt.text", "chat.simple_io", "output.show", "output.stats_json", "log.")
 """Beginnings of the fields that `/set` has no say in."""
 
@@ -90,7 +91,7 @@ class Conversation:
         chat = self.config.chat
         self.write_transcript(f"Assistant:\n{message['content']}\n")
         if chat.reasoning_format != "none" and not chat.skip_parsing:
-            answer, thought = split_thoughts(message["content"], is_thinking=self.starts_thinking())
+            answer, thought = split_thoughts(message["content"], self.reasoning, is_thinking=self.starts_thinking())
             message["content"] = answer
             if thought and chat.reasoning_preserve:
                 message["reasoning_content"] = thought
@@ -102,7 +103,13 @@ class Conversation:
 
     def starts_thinking(self) -> bool:
         """Whether the rendered prompt ends inside a thought."""
-        return self.session.rendered.endswith(THINKING_TAGS)
+        return self.reasoning.is_open(self.session.rendered)
+
+    @property
+    def reasoning(self) -> Reasoning:
+        """How the model writes thoughts; where the template says nothing, in the usual tags."""
+        found = self.session.template.reasoning
+        return found if found and found.start and found.end else TAGS
 
     def timing_line(self) -> str:
         """Speeds of the last answer, as upstream writes them."""

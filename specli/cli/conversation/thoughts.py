@@ -1,56 +1,90 @@
-"""Thoughts in an answer: `<think> … </think>` told apart from the text while it streams."""
+"""Thoughts in an answer, told apart from its text while it streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-OPEN, CLOSE = "<think>", "</think>"
+from specli.tokenizer.reasoning import Reasoning
+
+_BODY = "<|message|>"  # ends a header of gpt-oss
+_HEADER_STARTS = ("<|channel|>", "<|start|>", "<|end|>", " to=", _BODY)
+_BODY_ENDS = ("<|end|>", "<|start|>", "<|channel|>")
 
 
-def held_back(text: str, tag: str) -> int:
-    """How many characters at the end of `text` may be the beginning of `tag`."""
-    return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-n:])), 0)
+def held_back(text: str, tags: Sequence[str]) -> int:
+    """How many characters at the end of `text` may be the beginning of one of the tags."""
+    longest = max(map(len, tags)) - 1
+    return next((n for n in range(min(longest, len(text)), 0, -1) if any(tag.startswith(text[-n:]) for tag in tags)), 0)
 
 
 class ThoughtSplitter:
     """Splits a stream into (text, is_thought) parts; tags are dropped.
 
     Args:
+        reasoning: How thoughts are written.
         is_thinking: The prompt ended inside a thought, as some templates do.
 
     Worked example: the pieces `a<thi`, `nk>b</think>`, `c` give `("a", False)`, `("b", True)`, `("c", False)`.
     """
 
-    def __init__(self, *, is_thinking: bool = False) -> None:
+    def __init__(self, reasoning: Reasoning, *, is_thinking: bool = False) -> None:
+        self._reasoning = reasoning
         self._is_thinking = is_thinking
+        self._in_header = reasoning.has_channels
         self._text = ""
 
     def push(self, piece: str) -> Iterator[tuple[str, bool]]:
         """Takes a piece and gives what is certain by now."""
         self._text += piece
+        if self._reasoning.has_channels:
+            yield from self._split_channels()
+            return
         while True:
-            tag = CLOSE if self._is_thinking else OPEN
+            tag = self._reasoning.end if self._is_thinking else self._reasoning.start
             before, found, after = self._text.partition(tag)
             if not found:
-                keep = len(self._text) - held_back(self._text, tag)
-                ready, self._text = self._text[:keep], self._text[keep:]
-                if ready:
-                    yield ready, self._is_thinking
+                yield from self._give(len(self._text) - held_back(self._text, [tag]))
                 return
             if before:
                 yield before, self._is_thinking
             self._text, self._is_thinking = after, not self._is_thinking
 
+    def _split_channels(self) -> Iterator[tuple[str, bool]]:
+        """Messages of gpt-oss: a header that names the channel, the text, and an end or the next header."""
+        while self._text:
+            if self._in_header:
+                header, found, after = self._text.partition(_BODY)
+                if not self._text.startswith(_HEADER_STARTS):
+                    if any(start.startswith(self._text) for start in _HEADER_STARTS):
+                        return
+                    self._in_header = self._is_thinking = False  # a model that does without headers
+                elif found:
+                    self._text, self._in_header = after, False
+                    self._is_thinking = "final" not in header and "analysis" in header
+                else:
+                    return
+                continue
+            end = min((at for tag in _BODY_ENDS if (at := self._text.find(tag)) >= 0), default=-1)
+            yield from self._give(end if end >= 0 else len(self._text) - held_back(self._text, _BODY_ENDS))
+            if end < 0:
+                return
+            self._in_header = True
+
+    def _give(self, length: int) -> Iterator[tuple[str, bool]]:
+        ready, self._text = self._text[:length], self._text[length:]
+        if ready:
+            yield ready, self._is_thinking
+
     def flush(self) -> Iterator[tuple[str, bool]]:
-        """Gives what was held back."""
-        if self._text:
-            yield self._text, self._is_thinking
+        """Gives what was held back, without the header of a message that did not begin."""
+        if not (self._in_header and self._text.startswith(_HEADER_STARTS)):
+            yield from self._give(len(self._text))
         self._text = ""
 
 
-def split_thoughts(text: str, *, is_thinking: bool = False) -> tuple[str, str]:
+def split_thoughts(text: str, reasoning: Reasoning, *, is_thinking: bool = False) -> tuple[str, str]:
     """The answer without its thoughts, and the thoughts, both without white space around them."""
-    splitter = ThoughtSplitter(is_thinking=is_thinking)
+    splitter = ThoughtSplitter(reasoning, is_thinking=is_thinking)
     parts = [*splitter.push(text), *splitter.flush()]
     answer = "".join(part for part, is_thought in parts if not is_thought)
     thought = "".join(part for part, is_thought in parts if is_thought)

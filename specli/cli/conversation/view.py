@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specli.cli.console import Console, paint, wants_color
 from specli.cli.conversation.thoughts import ThoughtSplitter
 from specli.cli.options.config import ChatConfig
+from specli.tokenizer.reasoning import TAGS, Reasoning
 
 if TYPE_CHECKING:
     from specli.engine.sequence import TokenEvent
@@ -29,14 +30,14 @@ class AnswerView:
         self._console = console
         self._is_colored = not config.simple_io and wants_color(config.color, console.out)
         self._is_split = config.reasoning_format != "none" and not config.skip_parsing
-        self._splitter = ThoughtSplitter()
+        self._splitter = ThoughtSplitter(TAGS)
         self._is_thinking = False
         self._colors: dict[str, str] = {}
         self._wrote_newline = True
 
-    def begin_thought(self) -> None:
-        """The prompt ended inside a thought: the answer begins with it."""
-        self._splitter = ThoughtSplitter(is_thinking=True)
+    def begin(self, reasoning: Reasoning, *, is_thinking: bool) -> None:
+        """How the answer to come writes its thoughts, and whether the prompt ended inside one."""
+        self._splitter = ThoughtSplitter(reasoning, is_thinking=is_thinking)
 
     def show(self, event: TokenEvent) -> None:
         """Writes the text of one token."""
