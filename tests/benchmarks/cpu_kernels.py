@@ -1,6 +1,6 @@
 """Products of the native CPU kernels by type and row count: time, bytes of weights and multiplications per second.
 
-    python tests/benchmarks/cpu_kernels.py [--types q4_1,q8_0] [--shape 1536x576] [--threads 2] [--kernels AVX2]
+    python tests/benchmarks/cpu_kernels.py [--types q4_1,q8_0] [--shape 1536x576] [--threads 2] [--kernels avx2]
 
 Reports only. Small shapes stay in the cache and show the arithmetic, large ones (--shape 65536x576) the memory.
 """
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--types", default=",".join(t.label for t in sorted(NATIVE_TYPES)))
     parser.add_argument("--shape", default="1536x512", help="n_out x n_in")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--kernels", help="instruction set, as --list-devices -v names it")
+    parser.add_argument("--kernels", help="instruction set, as SPECLI_CPU spells it")
     parser.add_argument("--exact", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.2, help="per measurement")
     args = parser.parse_args()

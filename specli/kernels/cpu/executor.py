@@ -19,7 +19,7 @@ from specli.kernels.cpu.library import (
     Pool,
     ProgramStruct,
     WeightStruct,
-    instruction_sets,
+    chosen_set,
     native_library,
     shared_pool,
     thread_counts,
@@ -69,11 +69,12 @@ class CpuExecutor(Executor):
         device: Must be the CPU.
         threads: How many threads and where; None = defaults.
         exact: float32 activations instead of int8 images: three times slower, for debugging.
-        kernels: Name of the instruction set's kernels; None = the best this processor has.
+        kernels: Key of an instruction set; None = that of `SPECLI_CPU`, or the best this processor has.
         placement: Which weights lie elsewhere: none can.
 
     Raises:
-        ResourceError: The library is not there, or not these kernels, or weights lie on another device.
+        ResourceError: The library is not there, or weights lie on another device.
+        UsageError: This processor does not run these kernels.
     """
 
     name = "cpu"
@@ -93,11 +94,8 @@ class CpuExecutor(Executor):
         self.device = device
         self._converted: Counter[QuantType] = Counter()
         self._library = native_library()
-        tables = instruction_sets(self._library)
-        self._kernels_name = kernels or next(iter(tables))
-        if self._kernels_name not in tables:
-            raise ResourceError(f"no {self._kernels_name} kernels on this processor, it has {', '.join(tables)}")
-        self._kernels = tables[self._kernels_name]
+        chosen = chosen_set(self._library, kernels)
+        self._kernels_name, self._kernels = chosen.name, chosen.table
         config = threads or ThreadConfig()
         self._n_threads = thread_counts(config)
         self._pool = shared_pool(config, max(self._n_threads))

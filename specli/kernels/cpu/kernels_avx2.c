@@ -7,7 +7,7 @@
 #endif
 #define SIMD_AVX2
 #include "kernels.h"
-const struct kernels kernels_avx2 = {"AVX2", run_row, run_strips, run_item};
+const struct kernels kernels_avx2 = {"AVX2", "avx2", run_row, run_strips, run_item};
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -8,7 +8,7 @@
 #include <arm_neon.h>
 #define SIMD_NEON
 #include "kernels.h"
-const struct kernels kernels_neon = {"NEON dot product", run_row, run_strips, run_item};
+const struct kernels kernels_neon = {"NEON dot product", "neon", run_row, run_strips, run_item};
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -1,6 +1,7 @@
 """The compiled C library: where it lies, its structs and functions (native.h), and its threads.
 
-`SPECLI_NATIVE_LIBRARY` names another build of the library; the sanitizer tests use it.
+`SPECLI_NATIVE_LIBRARY` names another build of the library, which the sanitizer tests use; `SPECLI_CPU` an instruction
+set, for comparisons.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from specli.errors import ResourceError
+from specli.errors import ResourceError, UsageError
 from specli.kernels.cpu.topology import hardware_threads, physical_cores
 from specli.kernels.threads import ThreadConfig
 
@@ -106,6 +108,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "specli_abi": (None, (_POINTER,)),
     "kernels_at": (_POINTER, (_INT, ctypes.POINTER(_INT))),
     "kernels_name": (ctypes.c_char_p, (_POINTER,)),
+    "kernels_key": (ctypes.c_char_p, (_POINTER,)),
     "pool_new": (_POINTER, (_INT, ctypes.c_char_p, _INT, _INT, _INT, _INT)),
     "pool_free": (None, (_POINTER,)),
     "pool_size": (_INT, (_POINTER,)),
@@ -155,16 +158,47 @@ def native_library() -> ctypes.CDLL:
     return library
 
 
-def instruction_sets(library: ctypes.CDLL) -> dict[str, int]:
-    """Kernel tables that this processor runs, best first: name → address."""
-    tables: dict[str, int] = {}
+class InstructionSet(NamedTuple):
+    """The kernels of one instruction set.
+
+    Attributes:
+        key: As `SPECLI_CPU` spells it.
+        name: For people.
+        table: Address of the kernel table.
+    """
+
+    key: str
+    name: str
+    table: int
+
+
+def instruction_sets(library: ctypes.CDLL) -> dict[str, InstructionSet]:
+    """What this processor runs, best first, by key."""
+    found: dict[str, InstructionSet] = {}
     usable = ctypes.c_int()
     index = 0
     while table := library.kernels_at(index, ctypes.byref(usable)):
         if usable.value:
-            tables[library.kernels_name(table).decode()] = table
+            key = library.kernels_key(table).decode()
+            found[key] = InstructionSet(key, library.kernels_name(table).decode(), table)
         index += 1
-    return tables
+    return found
+
+
+def chosen_set(library: ctypes.CDLL, key: str | None) -> InstructionSet:
+    """The instruction set of that key; without one that of the variable `SPECLI_CPU`, or the best.
+
+    Raises:
+        UsageError: This processor does not run it, or there is no such key.
+    """
+    found = instruction_sets(library)
+    asked = key or os.environ.get("SPECLI_CPU")
+    if not asked:
+        return next(iter(found.values()))
+    if asked not in found:
+        source = "" if key else "SPECLI_CPU: "
+        raise UsageError(f"{source}this processor has no {asked!r} kernels, expected one of {', '.join(found)}")
+    return found[asked]
 
 
 class Pool:

@@ -7,6 +7,9 @@
 #include "native.h"
 #include "simd.h"
 
+/* maddubs saturates at 2·w·127: so many of its results may be added in 16 bits before they are widened. */
+INLINE int words_together(int bound) { return bound <= 31 ? 4 : bound <= 63 ? 2 : 1; }
+
 /* ---- bytes: 64 unsigned bytes per vector --------------------------------------------------------------------------- */
 
 #if defined(SIMD_AVX512)
@@ -28,14 +31,39 @@ INLINE vb vb_lookup(const uint8_t table[16], vb a) {
 /* Byte c of every group of four, as sixteen numbers. */
 INLINE vf vb_float(vb a, int c) { return vf_from_int(_mm512_and_si512(_mm512_srli_epi32(a, (unsigned)(8 * c)), _mm512_set1_epi32(255))); }
 /* acc += Σ over four vectors of w (unsigned, ≤ bound) times 16 activations. */
+#if defined(SIMD_VNNI)
 INLINE vi vi_dot(vi acc, const vb w[4], const int8_t *x, int bound) {
     (void)bound;
     /* Compilers broadcast by an instruction of its own, which costs an eighth of the time of 8 rows. */
     for (int i = 0; i < 4; i++) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w[i]), "m"(*(const int32_t *)(const void *)(x + 4 * i)));
     return acc;
 }
-INLINE vi vi_shift(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
 #define DOT_OF_SIGNED 0
+#else
+/* As with AVX2, below. */
+INLINE vi vi_dot(vi acc, const vb w[4], const int8_t *x, int bound) {
+    const __m512i ones = _mm512_set1_epi16(1);
+    const int together = words_together(bound);
+    __m512i words = _mm512_setzero_si512();
+    for (int i = 0; i < 4; i++) {
+        int32_t four;
+        memcpy(&four, x + 4 * i, 4);
+        __m512i a = _mm512_set1_epi32(four), product;
+        if (bound > 63) {
+            const __m512i value = _mm512_xor_si512(w[i], _mm512_set1_epi8((char)128));
+            a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(value), _mm512_setzero_si512(), a);
+            product = _mm512_maddubs_epi16(_mm512_abs_epi8(value), a);
+        } else {
+            product = _mm512_maddubs_epi16(w[i], a);
+        }
+        words = i % together ? _mm512_add_epi16(words, product) : product;
+        if (i % together == together - 1) acc = _mm512_add_epi32(acc, _mm512_madd_epi16(words, ones));
+    }
+    return acc;
+}
+#define DOT_OF_SIGNED 1
+#endif
+INLINE vi vi_shift(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
 
 #elif defined(SIMD_AVX2)
 
@@ -58,11 +86,22 @@ INLINE vf vb_float(vb v, int c) {
     __m256i m = _mm256_set1_epi32(255);
     return vf_from_int((vi){_mm256_and_si256(_mm256_srli_epi32(v.a, 8 * c), m), _mm256_and_si256(_mm256_srli_epi32(v.b, 8 * c), m)});
 }
-/* maddubs saturates at 2·w·127: so many of its results may be added in 16 bits before they are widened. Bytes up to 255 stand
- * for value + 128; they go in as |value| with the sign moved to the activation. */
+#if defined(SIMD_VNNI)
+INLINE __m256i dot_half(__m256i acc, const __m256i w[4], const int8_t *x, int bound) {
+    (void)bound;
+    for (int i = 0; i < 4; i++) {
+        int32_t four;
+        memcpy(&four, x + 4 * i, 4);
+        acc = DPBUSD(acc, w[i], _mm256_set1_epi32(four));
+    }
+    return acc;
+}
+#define DOT_OF_SIGNED 0
+#else
+/* Bytes up to 255 stand for value + 128; they go in as |value| with the sign moved to the activation. */
 INLINE __m256i dot_half(__m256i acc, const __m256i w[4], const int8_t *x, int bound) {
     const __m256i ones = _mm256_set1_epi16(1);
-    int together = bound <= 31 ? 4 : bound <= 63 ? 2 : 1;
+    const int together = words_together(bound);
     __m256i words = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) {
         int32_t four;
@@ -79,12 +118,13 @@ INLINE __m256i dot_half(__m256i acc, const __m256i w[4], const int8_t *x, int bo
     }
     return acc;
 }
+#define DOT_OF_SIGNED 1
+#endif
 INLINE vi vi_dot(vi acc, const vb w[4], const int8_t *x, int bound) {
     __m256i a[4] = {w[0].a, w[1].a, w[2].a, w[3].a}, b[4] = {w[0].b, w[1].b, w[2].b, w[3].b};
     return (vi){dot_half(acc.a, a, x, bound), dot_half(acc.b, b, x, bound)};
 }
 INLINE vi vi_shift(vi v, int n) { return (vi){_mm256_slli_epi32(v.a, n), _mm256_slli_epi32(v.b, n)}; }
-#define DOT_OF_SIGNED 1
 
 #else
 

@@ -172,7 +172,7 @@ struct run {
 
 /* One instruction set's kernels. */
 struct kernels {
-    const char *name;
+    const char *name, *key; /* for people; for SPECLI_CPU */
     /* Row-wise operations: everything `op` does to one row. scratch is private to the thread. */
     void (*row)(const struct op *op, const struct run *run, int row);
     /* Strips first … last-1 of OP_LINEAR or OP_GATED for all live rows. */
@@ -219,7 +219,7 @@ static inline void visible_cells(const struct op *op, int row, int *first, int *
     if (*last < *first) *last = *first;
 }
 
-extern const struct kernels kernels_avx512, kernels_avx2, kernels_neon, kernels_portable;
+extern const struct kernels kernels_avx512vnni, kernels_avxvnni, kernels_avx512bw, kernels_avx2, kernels_neon, kernels_portable;
 
 /* Threads. */
 struct pool;

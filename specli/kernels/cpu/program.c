@@ -178,17 +178,29 @@ static int has_dot_product(void) { return 1; /* every Apple processor that runs 
 #endif
 #endif
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+/* Compilers of some years ago do not know it by name. */
+static int has_avx_vnni(void) {
+#if defined(VNNI_OF_AVX512)
+    return __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+#else
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+#endif
+}
+#endif
+
 /* ---- instruction sets ------------------------------------------------------------------------------------------------------- */
 
 /* Kernel table number i, best first, or NULL at the end; *usable says whether this processor runs it. */
 EXPORT const struct kernels *kernels_at(int i, int *usable) {
 #if defined(__x86_64__)
-    static const struct kernels *const all[] = {&kernels_avx512, &kernels_avx2, &kernels_portable};
+    static const struct kernels *const all[] = {&kernels_avx512vnni, &kernels_avxvnni, &kernels_avx512bw, &kernels_avx2, &kernels_portable};
     __builtin_cpu_init();
     const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    const int avx512 = avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    const int ok[] = {avx512, avx2, 1};
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const int ok[] = {avx512 && __builtin_cpu_supports("avx512vnni"), avx2 && has_avx_vnni(), avx512, avx2, 1};
 #elif defined(__aarch64__)
     static const struct kernels *const all[] = {&kernels_neon, &kernels_portable};
     const int ok[] = {has_dot_product(), 1};
@@ -202,6 +214,7 @@ EXPORT const struct kernels *kernels_at(int i, int *usable) {
 }
 
 EXPORT const char *kernels_name(const struct kernels *kernels) { return kernels->name; }
+EXPORT const char *kernels_key(const struct kernels *kernels) { return kernels->key; }
 
 /* Sizes that the Python side mirrors. */
 EXPORT void specli_abi(int32_t sizes[6]) {

@@ -164,10 +164,10 @@ int main(void) {
     const int types[] = {F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4};
     const int cache_types[] = {F32, F16, BF16, Q8_0, Q4_0, Q4_1, IQ4_NL, Q5_0, Q5_1};
     int usable;
-    for (const struct kernels *table; (table = kernels_at(n_tables, &usable)); n_tables++) {
-        tables[n_tables] = table;
+    const struct kernels *table;
+    for (int i = 0; (table = kernels_at(i, &usable)); i++) {
         printf("%s%s\n", kernels_name(table), usable ? "" : " (not on this processor)");
-        if (!usable) return 255;
+        if (usable) tables[n_tables++] = table;
     }
     pool = pool_new(2, NULL, 0, 0, 50, 0);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) compare_products(types[i]);

@@ -17,7 +17,7 @@ def _library() -> None:
 
 @pytest.fixture
 def kernels() -> list[str]:
-    """Names of the instruction sets that run here, best first."""
+    """Keys of the instruction sets that run here, best first."""
     return list(instruction_sets(native_library()))
 
 

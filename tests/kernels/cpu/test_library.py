@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from specli.errors import ResourceError
+from specli.errors import ResourceError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.gguf.write import GGUFWriter
@@ -35,10 +35,21 @@ def test_broken_library_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         library.native_library.__wrapped__()
 
 
-def test_unknown_kernels_are_refused_with_what_there_is(kernels: list[str]) -> None:
-    assert kernels[-1] == "portable C"
-    with pytest.raises(ResourceError, match=f"no MMX kernels on this processor, it has {', '.join(kernels)}"):
-        CpuExecutor(kernels="MMX")
+def test_unknown_kernels_are_refused_with_what_there_is(kernels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels[-1] == "portable"
+    message = f"this processor has no 'mmx' kernels, expected one of {', '.join(kernels)}"
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        CpuExecutor(kernels="mmx")
+    monkeypatch.setenv("SPECLI_CPU", "mmx")
+    with pytest.raises(UsageError, match=f"^SPECLI_CPU: {message}$"):
+        CpuExecutor()
+
+
+def test_a_variable_chooses_the_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECLI_CPU", "portable")
+    assert "portable C" in CpuExecutor().describe()
+    monkeypatch.setenv("SPECLI_CPU", "")
+    assert "portable C" not in CpuExecutor().describe() or len(library.instruction_sets(library.native_library())) == 1
 
 
 def test_thread_counts_follow_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_kernels_are_clean(tmp_path: Path) -> None:
     here = Path(__file__).parent
     names = ("test_products.py", "test_operations.py", "test_attention.py")
     shared = ("test_expert_ops.py", "test_recurrent_ops.py")
-    chain = here.parents[1] / "engine" / "test_native_chain.py"
+    chain = here.parents[1] / "sampling" / "test_native.py"
     tests = [str(here / name) for name in names] + [str(here.parent / name) for name in shared] + [str(chain)]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", *tests]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

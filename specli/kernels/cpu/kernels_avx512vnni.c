@@ -6,8 +6,9 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #endif
 #define SIMD_AVX512
+#define SIMD_VNNI
 #include "kernels.h"
-const struct kernels kernels_avx512 = {"AVX-512 VNNI", run_row, run_strips, run_item};
+const struct kernels kernels_avx512vnni = {"AVX-512 VNNI", "avx512vnni", run_row, run_strips, run_item};
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
