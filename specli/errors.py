@@ -6,6 +6,7 @@ Messages are one line, lower case, without a final stop: subject, what was found
 from collections.abc import Iterable, Sequence
 
 _LISTED = 8
+_SHOWN = 500  # characters of each
 
 
 class SpecliError(Exception):
@@ -44,7 +45,8 @@ class UsageError(SpecliError):
 def listed(items: Sequence[str], separator: str = ", ") -> str:
     """The first few of many things for a message, and how many there are besides."""
     rest = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
-    return separator.join(items[:_LISTED]) + rest
+    shown = (item if item.isprintable() else repr(item)[1:-1] for item in items[:_LISTED])
+    return separator.join(item if len(item) <= _SHOWN else f"{item[:_SHOWN]}…" for item in shown) + rest
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:

@@ -105,15 +105,14 @@ def user_path(text: str | Path) -> Path:
         raise UsageError(f"{str(text)!r} is not a file name")
     try:
         path = Path(text).expanduser()
+        path.stat()
     except RuntimeError:
         raise UsageError(f"{text}: no such user, or a user without home folder") from None
-    try:
-        path.stat()
     except OSError as error:
         if error.errno not in _ABSENT:
             raise UsageError(f"{path}: cannot be looked at: {error.strerror}") from None
     except ValueError as error:  # characters that file names cannot have
-        raise UsageError(f"{text!r} is not a file name: {error}") from None
+        raise UsageError(f"{str(text)!r} is not a file name: {error}") from None
     return path
 
 

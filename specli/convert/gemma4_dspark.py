@@ -55,7 +55,7 @@ def plan_gemma4_dspark(job: Job) -> Blueprint:
     sizes = basic_sizes(config.merged({"head_dim": head, "num_key_value_heads": groups}))
     n_layers, n_tokens = config.need("num_hidden_layers"), config.need("vocab_size")
     rope: Mapping[str, Any] = config.section("rope_parameters").items or DEFAULT_ROPE
-    rope = rope.get("full_attention", rope)
+    rope = Values(config.path, rope).section("full_attention").items or rope
     _refuse(job, names, Values(config.path, rope), n_layers, n_tokens)
     check_vocabulary(job, target, n_tokens)
     dflash.check_width(job, target, sizes["E"])

@@ -12,7 +12,7 @@ from specli.convert.checkpoint import Checkpoint
 from specli.convert.job import Job
 from specli.convert.keys import KeyValues
 from specli.convert.plan import Blueprint
-from specli.errors import FormatError, UnsupportedError
+from specli.errors import FormatError, UnsupportedError, listed
 
 Names = Collection[str]
 
@@ -263,5 +263,5 @@ def find_layout(checkpoint: Checkpoint) -> Layout:
     if drafters or by_name:
         return (drafters or by_name)[0]
     known = ", ".join(sorted(name for layout in LAYOUTS for name in layout.architectures))
-    shown = ", ".join(names) or "none"
+    shown = listed(names) or "none"
     raise UnsupportedError(f"{config.path}: unknown architecture {shown}", hint=f"known: {known}")

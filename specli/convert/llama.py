@@ -9,6 +9,7 @@ from specli.convert.lazy import LazyTensor
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.values import Values
 from specli.convert.vocab import llama_keys
+from specli.errors import FormatError
 
 TOP = (
     Row("model.embed_tokens.weight", "token_embd.weight", "V E"),
@@ -65,7 +66,13 @@ def rope_factors(config: Values, head_width: int) -> dict[str, LazyTensor]:
     full = full_rope(rope)
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     scaling = {name: value for name in names if (value := full.number(name)) is not None}
-    return {"rope_freqs.weight": llama3_rope_factors(full.number("rope_theta") or 10000.0, head_width, scaling)}
+    base = full.number("rope_theta") or 10000.0
+    low, high = scaling.get("low_freq_factor", 1.0), scaling.get("high_freq_factor", 4.0)
+    if not (base > 0 and high > low > 0 and all(value > 0 for value in scaling.values())):
+        raise FormatError(
+            f"{config.path}: llama3 rope scaling needs base and factors above 0, high_freq_factor above low_freq_factor"
+        )
+    return {"rope_freqs.weight": llama3_rope_factors(base, head_width, scaling)}
 
 
 def llama_extra_keys(keys: KeyValues, architecture: str, config: Values) -> None:

@@ -161,7 +161,14 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int
 
 
 def _counts(values: Any) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
+    return isinstance(values, list) and all(
+        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 64 for v in values
+    )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is a string that can be written as UTF-8."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def open_safetensors(path: Path) -> tuple[TensorFile, dict[str, LazyTensor]]:
@@ -171,7 +178,10 @@ def open_safetensors(path: Path) -> tuple[TensorFile, dict[str, LazyTensor]]:
         FormatError: The file is truncated or inconsistent.
     """
     header, start = read_header(path)
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", None)
+    metadata = {} if metadata is None else metadata
+    if not isinstance(metadata, dict) or not all(_is_text(value) for value in metadata.values()):
+        raise FormatError(f"{path}: __metadata__ of the header is not an object of texts")
     file = TensorFile(path)
     entries = {name: _entry(path, name, header[name]) for name in sorted(header)}
     _check_tiling(path, {name: (first, last) for name, (_, _, first, last) in entries.items()}, file_size(path) - start)

@@ -63,7 +63,7 @@ def _load_tokenizer(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for everything
-        raise FormatError(f"{path}: not a tokenizer: {error}") from None
+        raise FormatError(f"{path}: not a tokenizer: {' '.join(str(error).split())}") from None
 
 
 def bpe_keys(directory: Path, n_tokens: int, roles: Sequence[tuple[str, str]] = ()) -> KeyValues:

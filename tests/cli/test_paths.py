@@ -19,6 +19,7 @@ BAD = {
     LONG: "cannot be looked at: File name too long",
     f"/{LONG}/x": "cannot be looked at: File name too long",
     "~nosuchuser/x": "~nosuchuser/x: no such user, or a user without home folder",
+    "~\ud800": "surrogates not allowed",
     "a\0b": "'a\\x00b' is not a file name",
     "": "'' is not a file name",
 }

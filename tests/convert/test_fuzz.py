@@ -120,6 +120,21 @@ HEADER = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__me
 SPANS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(sorted), min_size=1, max_size=3)
 
 
+@settings(max_examples=100, deadline=None)
+@given(metadata=JUNK)
+def test_metadata_is_taken_as_the_format_has_it(tmp_path_factory: pytest.TempPathFactory, metadata: Any) -> None:
+    text = json.dumps({"__metadata__": metadata}).encode()
+    path = tmp_path_factory.getbasetemp() / "m.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    try:
+        safetensors.deserialize(path.read_bytes())
+    except safetensors.SafetensorError:
+        with pytest.raises(FormatError):
+            open_safetensors(path)
+    else:
+        open_safetensors(path)[0].close()
+
+
 @settings(max_examples=300, deadline=None)
 @given(spans=SPANS, n_data=st.integers(0, 4))
 def test_offsets_are_taken_as_the_format_has_it(

@@ -864,6 +864,20 @@ def test_mask_embedding_that_does_not_fit(tmp_path: Path, record: object, messag
         ("llama", {"rms_norm_eps": None}, "rms_norm_eps is missing, expected a number"),
         ("llama", {"rope_scaling": {"type": "linear"}}, "linear rope scaling without factor"),
         ("qwen3", {"rope_scaling": {"rope_type": "yarn"}}, "yarn rope scaling without factor"),
+        (
+            "llama",
+            {
+                "rope_parameters": None,
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 8192,
+                },
+            },
+            "llama3 rope scaling needs base and factors above 0, high_freq_factor above low_freq_factor",
+        ),
     ],
 )
 def test_what_a_file_cannot_express(tmp_path: Path, name: str, changes: dict[str, Any], message: str) -> None:
