@@ -272,12 +272,11 @@ class NetworkSpec(DrafterSpec):
         limit = self.limit(file) if self.detects(file) else None  # `check` will say what does not fit
         return configured if limit is None else min(configured, limit)
 
-    def within_limit(self, config: SpeculationConfig, file: GGUFFile) -> DraftConfig:
-        """Settings whose `n_max` is `draft_length`; a warning says so where the network sets it."""
+    def warn_of_limit(self, config: SpeculationConfig, file: GGUFFile) -> None:
+        """Says so where drafts are shorter than asked for."""
         n_asked, n_draft = self.max_draft(config), self.draft_length(config, file)
         if n_asked > n_draft:
             log.warning("requested draft size %d exceeds %s -- clamping to %d", n_asked, self.limited_by, n_draft)
-        return replace(config.draft, n_max=n_draft)
 
 
 def table_defaults(spec: DrafterSpec) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Checks come before weights: a `DrafterPlan` holds open files and passed checks, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,7 @@ from specli.drafters.costs import RowCosts
 from specli.drafters.pairing import context_doubt
 from specli.drafters.vocabulary import check_texts, vocabulary_doubts
 from specli.engine.config import ModelLoadConfig, RunConfig
-from specli.engine.memory import NetworkMemory, draft_memory
+from specli.engine.memory import NetworkMemory
 from specli.engine.placement import executor_of, weight_lines
 from specli.engine.plan import memory_for
 from specli.engine.verify import SyntheticRates, VerifyRule, lossless_rule, resolve_synthetic, synthetic_rule
@@ -35,6 +35,8 @@ from specli.errors import IncompatibleError, UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.origin import other_target
 from specli.gguf.quant import QuantType
+from specli.kernels.counting import CountingExecutor
+from specli.kernels.ops import Executor
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import Tokenizer
 
@@ -152,27 +154,33 @@ class DrafterPlan:
             *([context] if context else []),
         ]
 
-    def memory(self, options: ModelOptions, *, kernels: str, device: str) -> list[NetworkMemory]:
-        """What the networks take beside a target with these options, which its kernels run on its device."""
-        tables = (spec.n_bytes for spec in self.specs if isinstance(spec, TableSpec) and spec.n_bytes)
-        found = [NetworkMemory.of_tables(n_bytes * options.n_slots) for n_bytes in tables]
+    def parts(self, spec: NetworkSpec, target: Model, executor: Executor) -> NetworkParts:
+        """What the drafter of one of the rows is made of, on a target."""
+        load, options = self.load_of(spec), target.options
+        draft = replace(self.config.speculation.draft, n_max=self.length(spec))
+        own = ModelOptions(
+            capacity=options.capacity + draft.n_max + 1,
+            n_slots=options.n_slots,
+            type_k=QuantType.from_label(load.type_k),
+            type_v=QuantType.from_label(load.type_v),
+            max_tokens=options.max_tokens,
+            max_outputs=options.max_outputs,
+            max_rewind=rewind_for(draft.n_max),
+        )
+        return NetworkParts(self.pair_of(spec), draft, target, executor, own)
+
+    def count(self, target: Model) -> Iterator[CountingExecutor]:
+        """Makes the networks without weights on a target that was made so; gives what counted each."""
         for spec in self.networks:
-            n_draft, load, pair = self.length(spec), self.load_of(spec), self.pair_of(spec)
-            own_device = device if load.device == "auto" else load.device
-            own_kernels = kernels if (load.kernels, own_device) == (self.config.target.kernels, device) else "reference"
-            found.append(
-                draft_memory(
-                    spec.name,
-                    load,
-                    pair.target_file,
-                    pair.file,
-                    replace(options, max_rewind=rewind_for(n_draft)),
-                    n_draft,
-                    kernels=own_kernels,
-                    device=own_device,
-                )
-            )
-        return found
+            with closing(executor_of(self.load_of(spec), self.pair_of(spec).file)) as executor:
+                counting = CountingExecutor(executor)
+                spec.build(self.parts(spec, target, counting))
+                yield counting
+
+    def table_memory(self, n_slots: int) -> list[NetworkMemory]:
+        """What the drafters without a network take from the start, with tables for `n_slots` sequences."""
+        tables = (spec.n_bytes for spec in self.specs if isinstance(spec, TableSpec) and spec.n_bytes)
+        return [NetworkMemory("cpu", tables=n_bytes * n_slots) for n_bytes in tables]
 
 
 class DrafterSet:
@@ -253,20 +261,11 @@ class DrafterSet:
         assert isinstance(spec, NetworkSpec)
         pair, load = self.plan.pair_of(spec), self.plan.load_of(spec)
         report(f"loading {pair.file.path}")
-        target_options = self._target.options
-        draft = spec.within_limit(self.plan.config.speculation, pair.file)
-        options = ModelOptions(
-            capacity=target_options.capacity + draft.n_max + 1,
-            n_slots=target_options.n_slots,
-            type_k=QuantType.from_label(load.type_k),
-            type_v=QuantType.from_label(load.type_v),
-            max_tokens=target_options.max_tokens,
-            max_outputs=target_options.max_outputs,
-            max_rewind=rewind_for(draft.n_max),
-        )
+        spec.warn_of_limit(self.plan.config.speculation, pair.file)
         executor = executor_of(load, pair.file)
-        with memory_for(pair.file, "draft model", options.capacity):
-            drafter = spec.build(NetworkParts(pair, draft, self._target, executor, options))
+        parts = self.plan.parts(spec, self._target, executor)
+        with memory_for(pair.file, "draft model", parts.options.capacity):
+            drafter = spec.build(parts)
         networks.enter_context(closing(drafter))
         self.weight_lines += weight_lines(load, pair.file, executor)
         return drafter

@@ -10,11 +10,12 @@ from typing import Any
 from specli.engine.config import RunConfig
 from specli.engine.drafting import DrafterPlan, TargetNeeds, plan_drafters, rewind_for
 from specli.engine.loop import PROMPT_SHARE
-from specli.engine.memory import NetworkMemory, target_memory
+from specli.engine.memory import NetworkMemory, measure_growth
 from specli.engine.placement import executor_of
 from specli.engine.plan import Fitted, MemoryPlan, available_bytes, check_memory, fit_context, memory_for
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
+from specli.kernels.counting import CountingExecutor
 from specli.kernels.ops import Executor
 from specli.models import load_model, model_class
 from specli.models.base import Model, ModelOptions
@@ -172,9 +173,12 @@ class Loader:
         )
 
     def _fit(self, plans: Sequence[DrafterPlan], executor: Executor | None) -> Fitted:
+        wanted = self.config.n_ctx
+        if wanted > 0:
+            return fit_context(wanted, self._n_ctx_train, (), None)
         needs = TargetNeeds.union(plan.needs for plan in plans)
         networks = self._networks(executor, self._options(needs, self.config.n_batch), plans)
-        return fit_context(self.config.n_ctx, self._n_ctx_train, networks, available_bytes(networks[0].device))
+        return fit_context(wanted, self._n_ctx_train, networks, available_bytes(networks[0].device))
 
     def _check_memory(
         self, executor: Executor, options: ModelOptions, plans: Sequence[DrafterPlan], *, is_loaded: bool
@@ -190,15 +194,18 @@ class Loader:
     def _networks(
         self, executor: Executor | None, options: ModelOptions, plans: Sequence[DrafterPlan]
     ) -> list[NetworkMemory]:
-        """The target, then the draft networks of all plans."""
-        load = self.config.target
-        if executor is not None:
-            kernels, device = executor.name, str(executor.device)
-        else:  # not decided yet
-            kernels = "reference" if load.kernels == "reference" else "cpu"
-            device = "cpu" if load.device == "auto" else load.device
-        target = target_memory(load, self.file, options, kernels=kernels, device=device)
-        return [target, *(draft for plan in plans for draft in plan.memory(options, kernels=kernels, device=device))]
+        """The target, then the draft networks of all plans, then their tables; the capacity does not count."""
+        if executor is None:  # not opened yet
+            with closing(executor_of(self.config.target, self.file)) as opened:
+                return self._networks(opened, options, plans)
+
+        def count(n_ctx: int) -> list[CountingExecutor]:
+            counting = CountingExecutor(executor)
+            target = load_model(self.file, counting, replace(options, capacity=n_ctx))
+            return [counting, *(made for plan in plans for made in plan.count(target))]
+
+        tables = (table for plan in plans for table in plan.table_memory(options.n_slots))
+        return [*measure_growth(count), *tables]
 
 
 def _quant(file: GGUFFile) -> str:

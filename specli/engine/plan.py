@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from specli.engine.memory import NetworkMemory
+from specli.engine.memory import CONTEXT_STEP, NetworkMemory
 from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
 
-CONTEXT_STEP = 256  # cells; context sizes are multiples of it
 MIN_FITTED_CONTEXT = 4096
 RESERVE_BYTES = 1 << 30  # left free for everything else
 _GROUP_FILES = {  # controllers → names of limit and usage, prefix of the counts of whole subtrees
@@ -105,9 +104,9 @@ def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], av
         return Fitted(trained)
     device = networks[0].device
     fixed = sum(network.needed(device, 0) for network in networks)
-    per_cell = sum(network.cell_bytes for network in networks if network.device == device)
+    per_step = sum(network.per_step for network in networks if network.device == device)
     room = max(0, available - fixed - RESERVE_BYTES)
-    fitting = room // max(1, per_cell) // CONTEXT_STEP * CONTEXT_STEP
+    fitting = room // max(1, per_step) * CONTEXT_STEP
     if fitting >= trained:
         return Fitted(trained)
     fitted = min(trained, max(MIN_FITTED_CONTEXT, fitting))
@@ -180,9 +179,9 @@ class MemoryPlan:
     """Bytes by purpose, on all devices.
 
     Attributes:
-        weights: The target's matrices, experts aside.
+        weights: The target's matrices and vectors, experts aside.
         experts: The target's experts.
-        cache: The target's keys, values, angles and states when the context is full.
+        cache: The target's keys, values and states when the context is full.
         draft_weights: Matrices of draft networks.
         draft_cache: Their caches.
         draft_tables: Drafters without a network.
@@ -204,11 +203,11 @@ class MemoryPlan:
         return cls(
             weights=sum(target.weights.values()),
             experts=sum(target.experts.values()),
-            cache=target.cache(n_ctx),
+            cache=target.cache.at(n_ctx),
             draft_weights=sum(sum(draft.weights.values()) + sum(draft.experts.values()) for draft in drafts),
-            draft_cache=sum(draft.cache(n_ctx) for draft in drafts),
+            draft_cache=sum(draft.cache.at(n_ctx) for draft in drafts),
             draft_tables=sum(draft.tables for draft in drafts),
-            buffers=sum(network.buffers for network in networks),
+            buffers=sum(network.buffers.at(n_ctx) for network in networks),
         )
 
     def parts(self) -> str:

@@ -15,7 +15,7 @@ import enum
 import math
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -581,10 +581,14 @@ class Executor(ABC):
     Attributes:
         name: `reference`, `cpu` or `triton`.
         device: Where buffers, weights and caches live: `cpu`, `cuda:0`, ….
+        shares_weights: A matrix that is taken twice is kept once.
+        reads_weights: It looks at the numbers of weights.
     """
 
     name: str
     device: str
+    shares_weights = False
+    reads_weights = True
 
     @abstractmethod
     def weight(self, tensor: QuantTensor) -> Weight:
@@ -605,6 +609,18 @@ class Executor(ABC):
     @abstractmethod
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Zeroed storage."""
+
+    @abstractmethod
+    def outline(self, tensor: QuantTensor) -> tuple[Weight, str, int]:
+        """What `weight` would give, without the numbers, the device where it would lie, and the bytes it would take."""
+
+    def packed_bytes(self, sizes: Iterable[int]) -> int:
+        """What matrices of these sizes, in the order in which they are taken, occupy together."""
+        return sum(sizes)
+
+    @abstractmethod
+    def program_bytes(self, trace: Callable[[Ops], None]) -> int:
+        """What `compile` would take besides the buffers that the trace asks for."""
 
     @property
     def notes(self) -> list[str]:

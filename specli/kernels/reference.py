@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from specli.gguf.quant import QuantTensor, QuantType, dequantise, quantise
+from specli.kernels.counting import SilentOps
 from specli.kernels.ops import (
     MIN_WEIGHT_SUM,
     Activation,
@@ -507,6 +508,17 @@ class ReferenceExecutor(Executor):
 
     def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
         return ReferenceProgram(trace, self._n_threads)
+
+    def outline(self, tensor: QuantTensor) -> tuple[ReferenceWeight | ReferenceStack, str, int]:
+        device = self._placement.device_of(tensor.name, self.device)
+        if len(tensor.shape) == 3:
+            return ReferenceStack(tensor, torch.device(device)), device, tensor.nbytes
+        matrix = torch.empty(tensor.shape, device="meta")
+        return ReferenceWeight(tensor.name, tensor.type, matrix), device, matrix.nbytes
+
+    def program_bytes(self, trace: Callable[[Ops], None]) -> int:
+        trace(SilentOps())
+        return 0
 
     def describe(self) -> str:
         n_threads = self._n_threads or torch.get_num_threads()

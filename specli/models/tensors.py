@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Generic, Literal, TypeVar, overload
 
+import numpy as np
+
 from specli.errors import FormatError, listed
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantTensor
@@ -18,6 +20,7 @@ from specli.kernels.ops import Array, Executor, Weight
 
 T = TypeVar("T")
 Change = Callable[[QuantTensor], QuantTensor]
+NO_NUMBERS = np.zeros(1, np.uint8)  # what stands for weights that are not to be read
 Need = Literal["required", "optional", "no"]  # "no": never claimed, so a file that has the tensor is refused
 
 
@@ -94,7 +97,8 @@ class Tensors:
         """
 
         def take(executor: Executor, tensor: QuantTensor) -> Weight:
-            return executor.weight(change(replace(tensor, shape=shape)))
+            data = tensor.data if executor.reads_weights else np.broadcast_to(NO_NUMBERS, tensor.data.shape)
+            return executor.weight(change(replace(tensor, shape=shape, data=data)))
 
         return self._claim(name, shape, need, take)
 

@@ -87,7 +87,7 @@ def inputs(spec: DrafterSpec, folder: Path) -> Iterator[Inputs]:
         spec.check(pair)
         options = replace(OPTIONS, taps=spec.taps(file), nextn=spec.reads_nextn)
         target = load_model(target_file, executor(), options)
-        draft = spec.within_limit(CONFIG, file)
+        draft = replace(CONFIG.draft, n_max=spec.draft_length(CONFIG, file))
         yield Inputs(
             target,
             vocabulary.n_vocab,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
+import mmap
 import os
 import resource
-from collections import Counter
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,118 +18,159 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from specli.demo import MODELS
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SpeculationConfig
 from specli.engine.load import open_engine, open_target
-from specli.engine.memory import NetworkMemory, cell_bytes, target_memory
+from specli.engine.memory import Growth, NetworkMemory, measure_growth
+from specli.engine.placement import placement_of
 from specli.engine.plan import MemoryPlan, cgroup_room, check_memory, fit_context
 from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.gguf.write import GGUFWriter
-from specli.kernels.ops import Executor
-from specli.models import ARCHITECTURES, model_class
+from specli.kernels import open_executor
+from specli.kernels.counting import CountingExecutor
+from specli.kernels.cpu.executor import CpuExecutor, NativeProgram
+from specli.kernels.reference import ReferenceExecutor
+from specli.models import ARCHITECTURES, load_model
 from specli.models.base import ModelOptions
-from specli.models.tensors import Tensors
 from tests.support.runs import GREEDY, ONE_THREAD, executors, speculation
 from tests.support.tiny_drafters import tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
-from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair, tiny_target
+from tests.support.tiny_pairs import NETWORK_TYPES, tiny_pair
 
 GIB, MIB = 2**30, 2**20
 F16, Q8_0 = QuantType.F16, QuantType.Q8_0
 
 
-def options(**fields: Any) -> ModelOptions:
-    return ModelOptions(capacity=256, **{"max_tokens": 32, "max_outputs": 8, "max_rewind": 5, **fields})
+def memory(path: Path, *, kernels: str = "cpu", **fields: Any) -> NetworkMemory:
+    """What the target in a file takes, with 32 rows, 8 of them with logits."""
+    options = ModelOptions(capacity=1, **{"max_tokens": 32, "max_outputs": 8, "max_rewind": 5, **fields})
+    with GGUFFile.open(path) as file, closing(open_executor("cpu", kernels=kernels, threads=ONE_THREAD)) as executor:
+
+        def count(n_ctx: int) -> list[CountingExecutor]:
+            counting = CountingExecutor(executor)
+            load_model(file, counting, replace(options, capacity=n_ctx))
+            return [counting]
+
+        return measure_growth(count)[0]
 
 
-def memory(path: Path, *, kernels: str = "cpu", load: dict[str, Any] | None = None, **fields: Any) -> NetworkMemory:
-    config = ModelLoadConfig(path, **(load or {}))
-    with GGUFFile.open(path) as file:
-        return target_memory(config, file, options(**fields), kernels=kernels, device="cpu")
+@pytest.mark.parametrize("kernels", executors())
+def test_numbers_worked_by_hand(tmp_path: Path, kernels: str) -> None:
+    """Two layers of 2 key and value heads of 16 in f16; a vocabulary of V tokens of width 64, used as the head, too.
 
-
-def test_numbers_worked_by_hand(tmp_path: Path) -> None:
-    """Two layers of 2 key and value heads of 16 in f16, angles of 16 numbers; a vocabulary of V tokens of width 64."""
+    Native weights are strips of 16 rows in q8_0 (34 bytes per 32 numbers), each matrix with 64 bytes to align it, in
+    large pages.
+    """
     path = tiny_gguf(tmp_path / "m.gguf", "llama", quant="q8_0", tied=True)
     with GGUFFile.open(path) as file:
         n_vocab = file.tensors["token_embd.weight"].shape[0]
-    found = memory(path)
-    assert found.per_cell == 2 * 2 * (16 + 16) * 2
-    assert found.angles == 16 * 4
-    assert found.cache(256) == 256 * (256 + 64)
-    layer = 64 * 64 * 2 + 32 * 64 * 2 + 3 * 128 * 64  # attn_q and attn_output, attn_k and attn_v, feed-forward
-    n_weights = 2 * layer + n_vocab * 64
-    assert found.weights == {"cpu": n_weights // 32 * 34}
-    assert memory(path, kernels="reference").weights == {"cpu": 4 * n_weights}
-    assert found.buffers > 4 * 8 * n_vocab
+    found = memory(path, kernels=kernels)
+    assert (found.cache.base, found.cache.per_step) == (0, 256 * 2 * 2 * (16 + 16) * 2)
+    rows = 2 * (64 * 2 + 32 * 2 + 128 * 2) * 64 + 2 * 64 * 128 + -(-n_vocab // 16) * 16 * 64
+    n_norms = 4 * 5 * 64
+    if kernels == "reference":
+        padding = (-(-n_vocab // 16) * 16 - n_vocab) * 64
+        assert found.weights == {"cpu": 4 * (rows - padding) + n_norms}
+    else:
+        used = rows // 32 * 34 + 64 * (2 * 7 + 1)
+        assert found.weights == {"cpu": -(-used // 2**21) * 2**21 + n_norms}
+    assert found.buffers.per_step >= 256 * 16 * 4  # angles of 16 numbers
+    assert found.buffers.base > 4 * 8 * n_vocab
+    assert found.experts == {}
 
 
 def test_states_worked_by_hand(tmp_path: Path) -> None:
     """qwen35: layer 0 is a delta net of 4 heads of 16 with 2 key heads, 4 taps; 5 tokens can be taken back."""
-    found = memory(tiny_gguf(tmp_path / "m.gguf", "qwen35"))
-    assert found.states == 4 * ((1 + 5) * 4 * 16 * 16 + (4 + 5) * (2 * 2 + 4) * 16)
-    assert found.per_cell == 2 * (16 + 16) * 2  # layer 1 has attention
+    found = memory(tiny_gguf(tmp_path / "m.gguf", "qwen35"), kernels="reference", n_slots=3)
+    assert found.cache.base == 3 * 4 * ((1 + 5) * 4 * 16 * 16 + (4 + 5) * (2 * 2 + 4) * 16)
+    assert found.cache.per_step == 256 * 3 * 2 * (16 + 16) * 2  # layer 1 has attention
 
 
 def test_cells_of_quantised_caches_and_windows(tmp_path: Path) -> None:
     """Head size 64: q8_0 takes 2 blocks of 34 bytes. A layer with a window of 16 keeps every cell, too."""
-    path = tiny_gguf(tmp_path / "m.gguf", "gemma3", head_size=64)
-    with GGUFFile.open(path) as file:
-        layers = model_class(file).configure(file).layers
-    assert [layer.window for layer in layers] == [16, 0]
-    assert cell_bytes(layers, Q8_0, F16) == 2 * 2 * (2 * 34 + 64 * 2)
+    found = memory(tiny_gguf(tmp_path / "m.gguf", "gemma3", head_size=64), kernels="reference", type_k=QuantType.Q8_0)
+    assert found.cache.per_step == 256 * 2 * 2 * (2 * 34 + 64 * 2)
 
 
 def test_placed_weights_count_where_they_lie(tmp_path: Path) -> None:
+    """Stacks of experts stay as they are stored, here in f32."""
     path = tiny_gguf(tmp_path / "m.gguf", "qwen3moe")
+    placement = placement_of(ModelLoadConfig(path, overrides=(("attn", "meta"),)), 2)
     with GGUFFile.open(path) as file:
-        found = target_memory(
-            ModelLoadConfig(path, cpu_moe=True), file, options(), kernels="reference", device="cuda:0"
-        )
-    assert found.experts == {"cpu": 2 * 3 * 6 * 64 * 64 * 4}
-    assert set(found.weights) == {"cuda:0"}
-    assert found.needed("cpu", 256) == found.experts["cpu"]
-    assert found.needed("cuda:0", 256) == found.weights["cuda:0"] + found.cache(256) + found.buffers
+        counting = CountingExecutor(ReferenceExecutor(placement=placement))
+        load_model(file, counting, ModelOptions(capacity=256))
+        elsewhere = sum(4 * t.n_elements for n, t in file.tensors.items() if "attn" in n and len(t.shape) == 2)
+    assert counting.experts == {"cpu": 2 * 3 * 6 * 64 * 64 * 4}
+    assert counting.weights["meta"] == elsewhere
+    found = NetworkMemory("cpu", counting.weights, counting.experts, Growth(100, 256), Growth(1000))
+    assert found.needed("meta", 512) == elsewhere
+    assert found.needed("cpu", 512) == counting.weights["cpu"] + counting.experts["cpu"] + 100 + 512 + 1000
 
 
-@pytest.fixture
-def allocated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Bytes that executors allocate, by kind."""
-    counts: Counter[str] = Counter()
+NUMPY_DOMAIN = 389047  # of tracemalloc; arrays that are made by NumPy, and nothing else
 
-    def count(name: str) -> None:
-        make = getattr(Executor, name)
 
-        def counted(self: Executor, *args: Any, **more: Any) -> Any:
-            made = make(self, *args, **more)
-            counts[name] += sum(value.nbytes for value in vars(made).values() if isinstance(value, torch.Tensor))
-            return made
+@contextmanager
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Bytes of NumPy arrays, strips of weights and lists of operations that the block makes and leaves."""
+    found = {"arrays": 0, "strips": 0, "programs": 0}
+    storage = CpuExecutor._storage
 
-        monkeypatch.setattr(Executor, name, counted)
+    def counted(self: CpuExecutor, n_bytes: int) -> Any:
+        found["strips"] += n_bytes
+        return storage(self, n_bytes)
 
-    for name in ("buffer", "kv_layer", "recurrent_layer"):
-        count(name)
-    return counts
+    make = NativeProgram.__init__
+
+    def counted_program(self: NativeProgram, *args: Any) -> None:
+        make(self, *args)
+        found["programs"] += ctypes.sizeof(self._ops)
+
+    monkeypatch.setattr(CpuExecutor, "_storage", counted)
+    monkeypatch.setattr(NativeProgram, "__init__", counted_program)
+    monkeypatch.setattr("specli.kernels.cpu.executor._large_pages", lambda n: np.frombuffer(mmap.mmap(-1, n), np.uint8))
+    monkeypatch.setattr("specli.kernels.ops._LAZY_BYTES", 1 << 40)  # all storage is made by NumPy
+    gc.collect()
+    tracemalloc.start(1)
+    try:
+        yield found
+        gc.collect()
+        snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])
+        found["arrays"] = sum(trace.size for trace in snapshot.traces)
+    finally:
+        tracemalloc.stop()
+
+
+def assert_is_allocated(networks: Sequence[NetworkMemory], n_ctx: int, found: dict[str, int], slack: float) -> None:
+    """Plans against what was allocated."""
+    strips = sum(sum(network.weights.values()) + sum(network.experts.values()) for network in networks)
+    rest = sum(network.cache.at(n_ctx) + network.buffers.at(n_ctx) for network in networks)
+    assert rest + strips == pytest.approx(sum(found.values()), rel=slack)
 
 
 @pytest.mark.parametrize("family", sorted(ARCHITECTURES))
-def test_plan_of_a_family_is_what_is_allocated(tmp_path: Path, allocated: Counter[str], family: str) -> None:
+@pytest.mark.parametrize("kernels", executors())
+def test_plan_of_a_family_is_what_is_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, kernels: str
+) -> None:
+    monkeypatch.setattr("specli.kernels.cpu.executor._LARGE_PAGE", 1)
     n_layer = 4 if family == "gemma4" else 2  # enough for layers that share keys and values
     path = tiny_gguf(tmp_path / "m.gguf", family, n_layer=n_layer, context=256)
-    load = ModelLoadConfig(path, device="cpu", kernels="reference", type_k="f32", threads=ONE_THREAD)
-    with open_engine(RunConfig(load, n_batch=64)) as run:
-        target = run.engine.target
-        request = RequestConfig(n_predict=1, sampling=GREEDY)
-        assert list(run.generate([5, 6], request))  # buffers of layers are made when they are first asked for
-    sizes = {name: getattr(target.options, name) for name in ("max_tokens", "max_outputs", "max_rewind")}
-    found = memory(path, load={"type_k": "f32"}, **sizes)
-    assert found.per_cell * 256 + found.states == allocated["kv_layer"] + allocated["recurrent_layer"]
-    assert target.cache.nbytes == allocated["kv_layer"] + allocated["recurrent_layer"]
-    assert 0.9 < found.buffers / allocated["buffer"] < 1.6
+    options = {"max_tokens": 64, "max_outputs": 65, "max_rewind": 5}
+    plan = memory(path, kernels=kernels, **options)
+    with GGUFFile.open(path) as file, measured(monkeypatch) as found:
+        executor = open_executor("cpu", kernels=kernels, threads=ONE_THREAD)
+        model = load_model(file, executor, ModelOptions(capacity=256, **options))
+        tokens = np.array([5, 6], np.int32)
+        model.forward(tokens, tokens - 5, 0 * tokens, tokens[:1] - 5)  # buffers of layers are made when first asked for
+    assert model.cache.nbytes == plan.cache.at(256)
+    if kernels == "reference":
+        plan = replace(plan, experts={})  # they are multiplied as they lie in the file
+    assert_is_allocated([plan], 256, found, 0.002)
+    model.close()
 
 
 PAIRS = [*((name, "llama") for name in NETWORK_TYPES), ("draft-mtp", "gemma4"), ("draft-simple", "qwen35")]
@@ -132,41 +178,30 @@ PAIRS = [*((name, "llama") for name in NETWORK_TYPES), ("draft-mtp", "gemma4"), 
 
 @pytest.mark.parametrize(("name", "family"), PAIRS)
 def test_plan_with_a_drafter_is_what_is_allocated(
-    tmp_path: Path, allocated: Counter[str], name: str, family: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, family: str
 ) -> None:
     """The Gemma 4 assistant has no cache: it reads the target's."""
+    if "cpu" not in executors():
+        pytest.skip("the native library is not built")
+    monkeypatch.setattr("specli.kernels.cpu.executor._LARGE_PAGE", 1)
     target, draft = tiny_pair(tmp_path, name, family)
-    with open_engine(config(target, draft, name)) as run:
+    with open_engine(config(target, draft, name, kernels="cpu")) as run:  # imports, and what is made once
         networks, lines = run.loader.networks, run.start_lines()
+    with measured(monkeypatch) as found, open_engine(config(target, draft, name, kernels="cpu")) as run:
+        assert run.loader.networks == networks
+        snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])
+        arrays = sum(trace.size for trace in snapshot.traces)
     assert len(networks) == 2
-    caches = sum(n.per_cell * (256 + n.extra_cells) + n.states for n in networks)
-    assert caches == allocated["kv_layer"] + allocated["recurrent_layer"]
+    assert_is_allocated(networks, 256, {**found, "arrays": arrays}, 0.02)
     plan = MemoryPlan.of(networks, 256)
-    assert (networks[1].per_cell > 0) == (family != "gemma4" or name != "draft-mtp")
+    assert (plan.draft_cache > 0) == (family != "gemma4" or name != "draft-mtp")
     assert plan.line() in lines
-    if draft:
-        with GGUFFile.open(draft) as file:
-            assert plan.draft_weights == sum(4 * t.n_elements for t in file.tensors.values() if len(t.shape) > 1)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen35"])
-def test_every_sequence_has_a_cache(tmp_path: Path, allocated: Counter[str], family: str) -> None:
-    """Keys, values and states are there per sequence, weights and angles once."""
-    target = tiny_target(tmp_path / "m.gguf", family)
-    networks = []
-    for n_slots in (1, 3):
-        allocated.clear()
-        with open_engine(config(target, n_slots=n_slots)) as run:
-            [found] = run.loader.networks
-        assert found.cache(256) - 256 * found.angles == allocated["kv_layer"] + allocated["recurrent_layer"]
-        networks.append(found)
-    one, three = networks
-    assert three.cache(256) - one.cache(256) == 2 * (256 * one.per_cell + one.states)
-    assert three.weights == one.weights
-
-
-def config(target: Path, draft: Path | None = None, *types: str, **fields: Any) -> RunConfig:
-    load = ModelLoadConfig(target, device="cpu", kernels="reference", threads=ONE_THREAD)
+def config(
+    target: Path, draft: Path | None = None, *types: str, kernels: str = "reference", **fields: Any
+) -> RunConfig:
+    load = ModelLoadConfig(target, device="cpu", kernels=kernels, threads=ONE_THREAD)
     draft_load = replace(load, path=draft) if draft else None
     spec = speculation(types, 4) if types else SpeculationConfig(types=("none",))
     return RunConfig(load, draft_load, spec, **{"n_ctx": 256, **fields})
@@ -177,14 +212,14 @@ def test_heads_in_the_target_count_once(tmp_path: Path) -> None:
     with open_engine(config(path, None, "draft-mtp")) as run:
         plan = MemoryPlan.of(run.loader.networks, 256)
     with GGUFFile.open(path) as file:
-        sizes = {name: 4 * t.n_elements for name, t in file.tensors.items() if len(t.shape) > 1}
-    assert plan.draft_weights == sum(size for name, size in sizes.items() if name.startswith("blk.2."))
-    assert plan.weights + plan.draft_weights == sum(sizes.values())
+        sizes = {name: 4 * t.n_elements for name, t in file.tensors.items()}
+    norm = sizes["output_norm.weight"]  # the head keeps one of its own
+    assert plan.draft_weights == sum(size for name, size in sizes.items() if name.startswith("blk.2.")) + norm
+    assert plan.weights + plan.draft_weights == sum(sizes.values()) + norm
 
 
 def network(**fields: Any) -> NetworkMemory:
-    given = {"device": "cpu", "weights": {}, "experts": {}, "per_cell": 0, "angles": 0, "states": 0, "buffers": 0}
-    return NetworkMemory(**{**given, **fields})
+    return NetworkMemory("cpu", **fields)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +263,8 @@ def test_memory_of_control_groups(tmp_path: Path, version: int) -> None:
 
 def test_context_that_fits() -> None:
     """9 GiB, 1 of them reserved, 4 of weights and experts, 1 of states and buffers: 3 GiB for cells of 96 + 32 KiB."""
-    target = network(
-        weights={"cpu": GIB}, experts={"cpu": 3 * GIB}, per_cell=64 * 2**10, angles=32 * 2**10, states=GIB // 2
-    )
-    draft = network(per_cell=32 * 2**10, buffers=GIB // 2)
+    target = network(weights={"cpu": GIB}, experts={"cpu": 3 * GIB}, cache=Growth(GIB // 2, 256 * 96 * 2**10))
+    draft = network(cache=Growth(0, 256 * 32 * 2**10), buffers=Growth(GIB // 2))
     fitted = fit_context(0, 131072, [target, draft], 9 * GIB)
     assert fitted.n_ctx == 24576
     assert fitted.note == "context: 24576 of 131072 trained tokens fit into memory (choose with --ctx-size)"
@@ -254,14 +287,14 @@ def available(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_what_cannot_fit_is_refused_before_weights_are_read(
     tmp_path: Path, available: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Tensors, "load", lambda self, executor: pytest.fail("weights were read"))
-    available["cpu"] = 2 * MIB
+    monkeypatch.setattr(ReferenceExecutor, "weight", lambda self, tensor: pytest.fail("weights were read"))
+    available["cpu"] = MIB
     target, draft = tiny_pair(tmp_path, "draft-eagle3")
     with pytest.raises(ResourceError) as caught, open_engine(config(target, draft, "draft-eagle3", n_ctx=512)):
         pass
     message = str(caught.value)
     assert message.startswith(f"{target}: not enough memory on cpu: a context of 512 tokens needs ")
-    for part in ("(weights ", ", cache ", ", draft weights ", ", buffers ", "), 2 MiB are available"):
+    for part in ("(weights ", ", cache ", ", draft weights ", ", buffers ", "), 1 MiB are available"):
         assert part in message
     assert caught.value.hint is not None
 
@@ -297,7 +330,7 @@ def test_drafters_that_do_not_fit_leave_the_old_ones_in_use(tmp_path: Path, avai
 
 def test_experts_alone_are_no_reason_to_refuse(available: dict[str, int]) -> None:
     available.update({"cpu": 5 * GIB})
-    networks = [network(weights={"cpu": GIB}, experts={"cpu": 60 * GIB}, per_cell=2**20)]
+    networks = [network(weights={"cpu": GIB}, experts={"cpu": 60 * GIB}, cache=Growth(0, 2**28))]
     with GGUFFile.open(MODELS[0].path) as file:
         note = check_memory(file, networks, 1024, MemoryPlan.of(networks, 1024))
         assert note == "memory: of 61440 MiB of experts 3072 MiB fit; they are read when they are first chosen"

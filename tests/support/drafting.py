@@ -108,7 +108,8 @@ def open_pair(
         )
         files = FilePair(speculation, target_file, tokenizer, draft_file if draft else target_file, tokenizer)
         spec.check(files)
-        settings = spec.within_limit(speculation, files.file)
+        spec.warn_of_limit(speculation, files.file)
+        settings = replace(config, n_max=spec.draft_length(speculation, files.file))
         model = load_model(
             target_file, executor(), replace(options, taps=spec.taps(draft_file), nextn=spec.reads_nextn)
         )

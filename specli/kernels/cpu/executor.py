@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import mmap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,15 @@ NATIVE_TYPES = frozenset(
 )
 _ALIGNMENT = 64
 _AREA_BYTES = 64 << 20
+_LARGE_PAGE = 2 << 20
 
 
 class NativeProgram(Program):
     """A recorded trace, which one native call replays."""
 
     def __init__(self, recorder: Recorder, kernels: int, pool: Pool, n_threads: tuple[int, int]) -> None:
-        self._ops = (Op * len(recorder.ops))(*recorder.ops)
+        # A copy of the bytes: an array made of the structs would keep every one of them.
+        self._ops = (Op * len(recorder.ops)).from_buffer_copy(b"".join(map(bytes, recorder.ops)))
         self._shared = np.empty(recorder.scratch_bytes + _ALIGNMENT, np.uint8)
         self._shared[: min(recorder.scratch_bytes, 1 << 16)] = 0  # the counters; the rest is not touched before use
         self._keep = (recorder.keep, pool)
@@ -78,6 +80,7 @@ class CpuExecutor(Executor):
     """
 
     name = "cpu"
+    shares_weights = True
 
     def __init__(
         self,
@@ -109,34 +112,60 @@ class CpuExecutor(Executor):
 
         Stacks of experts are not touched: the library repacks an expert's strips when a row first needs them.
         """
+        if not _is_mapped(tensor.data):  # a rearranged copy, which is not kept
+            return self._repack(tensor)
         address = _address(tensor.data)
         if address not in self._weights:
             self._weights[address] = (tensor, self._repack(tensor))
         return self._weights[address][1]
 
     def _repack(self, tensor: QuantTensor) -> NativeWeight:
-        source, type = tensor.data, tensor.type
-        if type not in NATIVE_TYPES:
-            self._converted[type] += 1
-            source, type = tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8), QuantType.F16
-        n_out, n_in = tensor.shape[-2:]
-        n_experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
-        n_strips = -(-n_out // 16)
-        strip_bytes = self._library.strip_bytes(type, n_in)
-        storage = self._storage(n_experts * n_strips * strip_bytes + _ALIGNMENT)
-        data = -(-_address(storage) // _ALIGNMENT) * _ALIGNMENT
-        struct = WeightStruct(data, strip_bytes, type, n_out, n_in, n_experts, n_strips)
+        source, (struct, n_bytes) = tensor.data, self._struct(tensor)
+        type = QuantType(struct.type)
+        if type != tensor.type:
+            self._converted[tensor.type] += 1
+            source = tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8)
+        storage = self._storage(n_bytes)
+        struct.data = -(-_address(storage) // _ALIGNMENT) * _ALIGNMENT
         address, is_mapped = _address(source), _is_mapped(source)
         if len(tensor.shape) == 2:
             self._library.weight_repack(
                 self._pool.handle, max(self._n_threads), ctypes.byref(struct), address, is_mapped
             )
             return NativeWeight(tensor.name, type, tensor.shape, struct, storage)
-        is_ready = np.zeros(n_experts * n_strips, np.uint8)
-        n_ready = np.zeros(n_experts, np.int32)
+        is_ready = np.zeros(struct.n_experts * struct.n_strips, np.uint8)
+        n_ready = np.zeros(struct.n_experts, np.int32)
         struct.is_mapped, struct.source = is_mapped, address
         struct.is_ready, struct.n_ready = _address(is_ready), _address(n_ready)
         return NativeWeight(tensor.name, type, tensor.shape, struct, storage, (source, is_ready, n_ready))
+
+    def _struct(self, tensor: QuantTensor) -> tuple[WeightStruct, int]:
+        """A matrix or stack in strips, and the bytes of these; where they lie is not filled in yet."""
+        type = tensor.type if tensor.type in NATIVE_TYPES else QuantType.F16
+        n_out, n_in = tensor.shape[-2:]
+        n_experts = tensor.shape[0] if len(tensor.shape) == 3 else 1
+        n_strips = -(-n_out // 16)
+        strip_bytes = self._library.strip_bytes(type, n_in)
+        struct = WeightStruct(None, strip_bytes, type, n_out, n_in, n_experts, n_strips)
+        return struct, n_experts * n_strips * strip_bytes + _ALIGNMENT
+
+    def outline(self, tensor: QuantTensor) -> tuple[NativeWeight, str, int]:
+        """A weight without strips, and their bytes."""
+        struct, n_bytes = self._struct(tensor)
+        weight = NativeWeight(tensor.name, QuantType(struct.type), tensor.shape, struct, np.empty(0, np.uint8))
+        n_flags = struct.n_experts * (struct.n_strips + 4) if len(tensor.shape) == 3 else 0
+        return weight, self.device, n_bytes + n_flags
+
+    def packed_bytes(self, sizes: Iterable[int]) -> int:
+        """What matrices of these sizes take in areas (`_storage`), which end with a large page."""
+        areas = [(0, 0)]  # used and left
+        for size in sizes:
+            used, left = areas[-1]
+            if size <= left:
+                areas[-1] = used + size, left - size
+            else:
+                areas.append((size, max(size, _AREA_BYTES) - size))
+        return sum(used + min(left, -used % _LARGE_PAGE) for used, left in areas)
 
     def _storage(self, n_bytes: int) -> npt.NDArray[np.uint8]:
         """Room for strips; matrices share areas, so that each does not waste part of a large page."""
@@ -158,6 +187,12 @@ class CpuExecutor(Executor):
         recorder = Recorder(exact=self._exact)
         trace(recorder)
         return NativeProgram(recorder, self._kernels, self._pool, self._n_threads)
+
+    def program_bytes(self, trace: Callable[[Ops], None]) -> int:
+        """The operations, and what they work on besides buffers."""
+        recorder = Recorder(exact=self._exact)
+        trace(recorder)
+        return len(recorder.ops) * ctypes.sizeof(Op) + recorder.n_bytes + recorder.scratch_bytes + _ALIGNMENT
 
     @property
     def notes(self) -> list[str]:

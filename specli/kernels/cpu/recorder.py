@@ -143,12 +143,18 @@ class Recorder(Ops):
         self.keep: list[object] = []
         self.scratch_bytes = 0
         self.repeated = 0, 0
+        self._made: list[npt.NDArray[Any]] = []
         self._exact = exact
         self._step: _Step | None = None
         self._images: dict[_Region, npt.NDArray[np.uint8]] = {}
         self._tables: dict[_Region, npt.NDArray[np.int32]] = {}  # of choices of experts
         self._pair_images: dict[int, npt.NDArray[np.uint8]] = {}
         self._fresh: set[_Region] = set()  # regions whose image or table holds their present value
+
+    @property
+    def n_bytes(self) -> int:
+        """What images of inputs, tables of experts and rearranged constants take."""
+        return sum(array.nbytes for array in self._made)
 
     # -- recording -------------------------------------------------------------------------------------------------
 
@@ -164,6 +170,13 @@ class Recorder(Ops):
         """Starts a part that runs at other times than the one before: no step and no image goes across."""
         self._step = None
         self._fresh.clear()
+
+    def _make(self, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Zeroed room of the program's own."""
+        array = np.zeros(size, dtype)
+        self.keep.append(array)
+        self._made.append(array)
+        return array
 
     def _view(self, buffer: Buffer) -> View:
         data = host(buffer.storage)
@@ -235,8 +248,7 @@ class Recorder(Ops):
         image = self._images.get(source)
         if image is None:
             rows = -(-x.capacity // _GROUP) * _GROUP
-            image = self._images[source] = np.zeros(rows * (x.width // 32) * _IMAGE_BYTES, np.uint8)
-            self.keep.append(image)
+            image = self._images[source] = self._make(rows * (x.width // 32) * _IMAGE_BYTES, np.uint8)
         if source not in self._fresh:
             self._record("quantise", x.extent, reads=[x], x=self._view(x), image=_address(image))
             self._fresh.add(source)
@@ -532,8 +544,7 @@ class Recorder(Ops):
         if table is None:
             n_pairs = experts.capacity * experts.width
             size = 2 + 3 * n_experts + n_pairs + (_GROUP - 1) * min(n_experts, n_pairs)
-            table = self._tables[source] = np.zeros(size, np.int32)
-            self.keep.append(table)
+            table = self._tables[source] = self._make(size, np.int32)
         if source not in self._fresh:
             self._record(
                 "group", _ONCE, reads=[experts], x=self._view(experts), n=[experts.extent],
@@ -546,8 +557,7 @@ class Recorder(Ops):
         """Room for an image of sorted rows; used up within a call, so all calls of a size share it."""
         image = self._pair_images.get(n_bytes)
         if image is None:
-            image = self._pair_images[n_bytes] = np.zeros(n_bytes, np.uint8)
-            self.keep.append(image)
+            image = self._pair_images[n_bytes] = self._make(n_bytes, np.uint8)
         return image
 
     def weighted_sum(self, out: Buffer, x: Buffer, weights: Buffer, *, accumulate: bool = False) -> None:
@@ -564,12 +574,14 @@ class Recorder(Ops):
     ) -> None:
         assert kernel.shape[1] <= layer.n_inputs, "the layer keeps what the kernel reads"
         inputs = host(layer.inputs)
+        taps = np.ascontiguousarray(host(kernel).T)
+        self._made.append(taps)
         slot, row, _ = inputs.strides
         self.keep.append(inputs)
         self._record(
             "causal_convolve", out.extent, reads=[x, positions, slots], writes=[out],
             out=self._view(out), x=self._view(x), a=self._view(positions), b=self._view(slots),
-            p=[self._constant(np.ascontiguousarray(host(kernel).T))], n=[kernel.shape[1], layer.n_inputs],
+            p=[self._constant(taps)], n=[kernel.shape[1], layer.n_inputs],
             k=CacheStruct(_address(inputs), slot, 0, row, QuantType.F32, inputs.shape[2]),
         )  # fmt: skip
 
