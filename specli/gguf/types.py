@@ -122,3 +122,17 @@ _SIZES: dict[QuantType, tuple[int, int]] = {  # type -> elements per block, byte
     QuantType.Q1_0: (128, 18),
     QuantType.Q2_0: (64, 18),
 }
+
+
+CACHE_TYPES = (
+    QuantType.F32,
+    QuantType.F16,
+    QuantType.BF16,
+    QuantType.Q8_0,
+    QuantType.Q4_0,
+    QuantType.Q4_1,
+    QuantType.IQ4_NL,
+    QuantType.Q5_0,
+    QuantType.Q5_1,
+)
+"""What a cache can hold, in the order of help."""

@@ -17,20 +17,10 @@ import numpy.typing as npt
 
 from specli.errors import IncompatibleError
 from specli.gguf.quant import QuantType
+from specli.gguf.types import CACHE_TYPES
 from specli.kernels.ops import Executor, KVLayer, RecurrentLayer
 from specli.models.config import DeltaConfig, LayerConfig
 
-CACHE_TYPES = (
-    QuantType.F32,
-    QuantType.F16,
-    QuantType.BF16,
-    QuantType.Q8_0,
-    QuantType.Q4_0,
-    QuantType.Q4_1,
-    QuantType.IQ4_NL,
-    QuantType.Q5_0,
-    QuantType.Q5_1,
-)
 _ROTATION = 64  # elements; order of the smallest Walsh-Hadamard matrix, and the one for values
 
 

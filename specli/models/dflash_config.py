@@ -8,6 +8,7 @@ from specli.errors import FormatError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation
 from specli.models.config import Keys, ModelConfig
+from specli.models.draft import taps_of
 
 DEFAULT_BLOCK_SIZE = 16
 MAX_BLOCK_SIZE = 128  # most rows that kernels promise to compute alike
@@ -133,19 +134,6 @@ def draft_limit(file: GGUFFile) -> int:
         FormatError, UnsupportedError: See `DFlashConfig.from_gguf`.
     """
     return DFlashConfig.from_gguf(file).max_draft
-
-
-def taps_of(file: GGUFFile) -> tuple[int, ...]:
-    """The boundaries a draft file reads.
-
-    Raises:
-        FormatError: It names none, or one twice.
-    """
-    key = "dflash.target_layers"
-    taps = tuple(file.metadata.require(key, "[int]"))
-    if not taps or min(taps) < 0 or len(set(taps)) < len(taps):
-        raise FormatError(f"{file.path}: key {key} is {list(taps)}, expected different layers, counted from 0")
-    return taps
 
 
 def _network(file: GGUFFile, keys: Keys) -> ModelConfig:

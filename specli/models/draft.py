@@ -49,6 +49,19 @@ class Anchor(NamedTuple):
     position: int
 
 
+def taps_of(file: GGUFFile) -> tuple[int, ...]:
+    """The boundaries a draft file reads.
+
+    Raises:
+        FormatError: It names none, or one twice.
+    """
+    key = f"{file.architecture}.target_layers"
+    taps = tuple(file.metadata.require(key, "[int]"))
+    if not taps or min(taps) < 0 or len(set(taps)) < len(taps):
+        raise FormatError(f"{file.path}: key {key} is {list(taps)}, expected different layers, counted from 0")
+    return taps
+
+
 def draft_vocabulary(file: GGUFFile, n_vocab: int) -> npt.NDArray[np.int32] | None:
     """The target's id of every draft token, from tensor `d2t` (draft-models.md §1.7).
 

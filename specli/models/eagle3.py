@@ -17,7 +17,7 @@ from specli.kernels.ops import Buffer, Executor, Ops, Weight
 from specli.models.base import Model, ModelOptions
 from specli.models.cache import KVCache
 from specli.models.config import Keys, ModelConfig
-from specli.models.draft import draft_vocabulary
+from specli.models.draft import draft_vocabulary, taps_of
 from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, FeedForward, RMSNorm, Rows
 from specli.models.rope import rope_table
@@ -72,19 +72,6 @@ class Eagle3Config:
             target_width=keys.count("target_hidden_size"),
             **{name: file.metadata.get(keys.full(name), "bool", False) for name in names},
         )
-
-
-def taps_of(file: GGUFFile) -> tuple[int, ...]:
-    """The boundaries a draft file reads.
-
-    Raises:
-        FormatError: It names none, or one twice.
-    """
-    key = f"{ARCHITECTURE}.target_layers"
-    taps = tuple(file.metadata.require(key, "[int]"))
-    if not taps or min(taps) < 0 or len(set(taps)) < len(taps):
-        raise FormatError(f"{file.path}: key {key} is {list(taps)}, expected different layers, counted from 0")
-    return taps
 
 
 class Eagle3Weights:

@@ -9,8 +9,8 @@ import torch
 from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
+from specli.gguf.types import CACHE_TYPES
 from specli.models import ARCHITECTURES
-from specli.models.cache import CACHE_TYPES
 from tests.support.oracle import Oracle, run_oracle
 from tests.support.running import all_logits, forward, open_model
 from tests.support.tiny_gguf import tiny_gguf

@@ -20,6 +20,7 @@ from typing import Any
 from specli.drafters import DRAFTERS, networks_of, tables_of
 from specli.errors import UsageError, did_you_mean
 from specli.files import user_path
+from specli.gguf.types import CACHE_TYPES
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 
 TRUTHY = ("on", "enabled", "true", "1")
@@ -29,7 +30,6 @@ AUTO = ("auto", "-1")
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 UNSIGNED_RANGE = 2**32
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 SPEC_TYPES = ("none", *networks_of(DRAFTERS), *tables_of(DRAFTERS))
 
 
@@ -431,7 +431,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
 
 SEED = Kind("SEED", parse_seed)
 SPEC_TYPE_LIST = Kind("TYPE[,TYPE…]", parse_spec_types, values=SPEC_TYPES, merge=merge_spec_types)
-CACHE_TYPE = choice(*CACHE_TYPES, error="Unsupported cache type: {}", metavar="TYPE")
+CACHE_TYPE = choice(*(type.label for type in CACHE_TYPES), error="Unsupported cache type: {}", metavar="TYPE")
 RATES = Kind("P0,P1,…", parse_rates)
 SYNTH_LENGTH = Kind("L", parse_synth_length)
 SAMPLERS = Kind("NAME;NAME…", parse_samplers, remark=unknown_samplers)
