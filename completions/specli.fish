@@ -598,7 +598,7 @@ complete -c specli -n '__fish_seen_subcommand_from convert' -l target-layers -x 
 complete -c specli -n '__fish_seen_subcommand_from convert' -l rope-theta -x -d 'rope base of a drafter'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l borrow-embeddings -d 'leave a drafter\'s own embeddings out; the target\'s are read'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l norm-before-residual -l no-norm-before-residual -d 'EAGLE-3 switch, where the checkpoint lacks it'
-complete -c specli -n '__fish_seen_subcommand_from convert' -l sample-from-anchor -l no-sample-from-anchor -d 'DSpark slot-0 rule, where the checkpoint lacks it'
+complete -c specli -n '__fish_seen_subcommand_from convert' -l sample-from-anchor -l no-sample-from-anchor -d 'whether the first position of a draft block predicts, if the checkpoint lacks it'
 complete -c specli -n '__fish_seen_subcommand_from convert' -l version -d 'print the version'
 complete -c specli -n '__fish_seen_subcommand_from convert' -s v -l verbose -l log-verbose -d 'show all messages'
 complete -c specli -n '__fish_seen_subcommand_from convert' -o lv -l verbosity -l log-verbosity -x -d 'show messages up to this level: 1 error, 2 warning, 3 info, 4 trace, 5 debug'

@@ -17,6 +17,12 @@ from tests.support.checkpoints import CASES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+SOURCES = [
+    path
+    for folder in ("specli", "tests")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".py", ".c", ".h", ".sh"} and path != Path(__file__)
+]
 COMMANDS = [
     shlex.split(line)[1:]
     for page in PAGES
@@ -26,7 +32,7 @@ COMMANDS = [
 ]
 # A page and the sections or entries named right behind it: "docs/targets.md §§2.3, 2.4", "docs/faults.md D1, D13".
 CITATION = re.compile(r"((?:[\w./-]*/)?[\w-]+\.md)(?:\s*§+([\d., –-]*\d))?(?:,?\s((?:[A-Z]\d+(?:, | and )?)+))?")
-OTHERS = {"README.md", "model_card.md"}  # files of checkpoints and repositories that the program reads
+OTHERS = {"README.md", "LICENSE.md"}  # names of files that the program reads or ships
 
 
 def headings(page: Path) -> set[str]:
@@ -37,12 +43,12 @@ def headings(page: Path) -> set[str]:
     )
 
 
-def faults(text: str) -> list[str]:
-    """Citations of pages or sections that are not there."""
+def faults(text: str, folder: Path = ROOT) -> list[str]:
+    """Citations of pages or sections that are not there, of a file in `folder`."""
     found = []
     for name, sections, entries in CITATION.findall(text):
-        page = ROOT / name
-        if name in OTHERS or name.startswith("http"):
+        page = next((place for place in (ROOT / name, folder / name) if place.is_file()), ROOT / name)
+        if Path(name).name in OTHERS:
             continue
         if not page.is_file():
             found.append(f"{name} is not in the repository")
@@ -52,6 +58,14 @@ def faults(text: str) -> list[str]:
             f"{name} has no {part}" for part in wanted if part.rstrip(".") not in headings(page) and part != "and"
         ]
     return found
+
+
+def test_code_cites_what_is_there() -> None:
+    found = []
+    for path in SOURCES:
+        text = re.sub(r"\n\s*(?:# |\* )?", " ", path.read_text(encoding="utf-8"))  # may run over a line's end
+        found += [f"{path.relative_to(ROOT)}: {fault}" for fault in faults(text, path.parent)]
+    assert found == []
 
 
 def test_missing_page_and_section_are_found() -> None:

@@ -1,4 +1,4 @@
-"""Settings of the drafters as frozen records, with llama.cpp's defaults (speculation.md §1.4)."""
+"""Settings of the drafters as frozen records, with llama.cpp's defaults (docs/speculation.md §1.2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DraftConfig:
 
 @dataclass(frozen=True)
 class SynthConfig:
-    """Synthetic acceptance (speculation.md §7): a mean length, or unconditional rates, or neither."""
+    """Synthetic acceptance (docs/speculation.md §7): a mean length, or unconditional rates, or neither."""
 
     length: float | None = None
     rates: tuple[float, ...] = ()

@@ -1,4 +1,4 @@
-"""draft-dflash: a block of tokens in one pass, from the target's own hidden states (speculation.md §§5.3-5.4).
+"""draft-dflash: a block of tokens in one pass, from the target's own hidden states (docs/speculation.md §§5.3-5.4).
 
 llama.cpp `common/speculative.cpp`, `common_speculative_impl_draft_dflash`. The procedure has no state of its own: the
 context lies in the network's cache by position, what stands of every batch of the target is written there, and a draft

@@ -1,4 +1,4 @@
-"""draft-dspark: a DFlash block whose tokens follow each other, cut where its confidence ends (speculation.md §5.6).
+"""draft-dspark: a DFlash block whose tokens follow each other, cut at low confidence (docs/speculation.md §5.6).
 
 llama.cpp `common/speculative.cpp`, `common_speculative_impl_draft_dflash` with a Markov head. `p_min` there refers to
 the confidence head and not to the tokens' probabilities. Rejection sampling wants each token drawn given the one drawn

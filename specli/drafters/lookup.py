@@ -1,7 +1,7 @@
 """Lookup tables of ngram-cache: what followed each n-gram, how often, and the files they are kept in.
 
-llama.cpp `common/ngram-cache.cpp` (speculation.md §5.11). A tie between followers is decided there by the iteration
-order of `std::unordered_map<int, int>` of libstdc++, so `Followers` keeps that order.
+llama.cpp `common/ngram-cache.cpp` (docs/speculation.md §5.11). A tie between followers is decided there by the
+iteration order of `std::unordered_map<int, int>` of libstdc++, so `Followers` keeps that order.
 
 File format (`-lcs`, `-lcd`): records until the end of the file, without header, int32 little endian: 4 tokens of the
 n-gram (-1 = unused, at the end), the number k > 0 of followers, then k pairs of token and count > 0.

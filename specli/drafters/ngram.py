@@ -2,9 +2,9 @@
 
 llama.cpp keeps the tables of ngram-map, ngram-mod and ngram-cache for the life of the server, whatever the next request
 holds; drafts then depend on what other requests left behind, and a short prompt after a long one may find stale entries
-or learn nothing (reports.md D2, D4, D7). Here a table lives as long as its history does: a request whose prompt goes on
-from the history learnt so far (the next turn of a conversation) finds the tables exactly as llama.cpp would have them;
-any other prompt starts from empty tables, so that it gets the drafts of a fresh process.
+or learn nothing (docs/faults.md D2, D4, D7). Here a table lives as long as its history does: a request whose prompt
+goes on from the history learnt so far (the next turn of a conversation) finds the tables exactly as llama.cpp would
+have them; any other prompt starts from empty tables, so that it gets the drafts of a fresh process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""ngram-cache: the likeliest token after the newest 4, 3, 2 or 1, by counts of this and earlier texts (§5.11).
+"""ngram-cache: the likeliest token after the newest 4, 3, 2 or 1, by counts in this text and earlier ones.
+
+The rules are in docs/speculation.md §5.11.
 
 llama.cpp `common/ngram-cache.cpp` and its use in `common/speculative.cpp`. Three tables: *context*, learnt from the
 sequence; *dynamic* and *static*, from the lookup files `-lcd` and `-lcs`. Only n-grams inside what is new since the

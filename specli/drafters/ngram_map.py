@@ -1,4 +1,4 @@
-"""ngram-map-k and ngram-map-k4v: a hash table of n-grams, with what acceptance taught per n-gram (speculation.md §5.9).
+"""ngram-map-k and ngram-map-k4v: a hash table of n-grams, and what acceptance taught (docs/speculation.md §5.9).
 
 llama.cpp `common/ngram-map.cpp`. Its rules are kept to the letter, since they decide what is drafted:
 

@@ -1,4 +1,4 @@
-"""ngram-mod: one pool from the hash of an n-gram to the token that followed it (speculation.md §5.10).
+"""ngram-mod: one pool from the hash of an n-gram to the token that followed it (docs/speculation.md §5.10).
 
 llama.cpp `common/ngram-mod.cpp` and the ngram-mod part of `common/speculative.cpp`. The pool stores no n-grams, so two
 with the same hash share an entry and the later one wins; drafts walk through the pool token by token. The hash is taken

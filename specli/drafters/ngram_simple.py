@@ -1,4 +1,4 @@
-"""ngram-simple: the tokens that followed the latest earlier occurrence of the newest n-gram (speculation.md §5.8).
+"""ngram-simple: the tokens that followed the latest earlier occurrence of the newest n-gram (docs/speculation.md §5.8).
 
 llama.cpp `common/ngram-map.cpp`, `common_ngram_simple_draft`, scans the history backwards; a dictionary of the latest
 place of every n-gram gives the same match in constant time.

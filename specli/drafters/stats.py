@@ -1,4 +1,4 @@
-"""What is counted per drafter (speculation.md §8.1). The chain counts and times; drafters do not.
+"""What is counted per drafter (docs/statistics.md §1). The chain counts and times; drafters do not.
 
 Everything stored is an integer; times are nanoseconds. Rates are derived and are None where their denominator is zero.
 """

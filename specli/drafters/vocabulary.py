@@ -1,4 +1,4 @@
-"""Whether a draft model speaks the target's tokens (speculation.md §4; llama.cpp `common_speculative_are_compatible`).
+"""Whether a draft model speaks the target's tokens (llama.cpp `common_speculative_are_compatible`).
 
 Differences: a vocabulary kind counts only where tokens differ; a BOS or EOS id only where both models add it, since the
 draft model never adds one here; and a pair that does not fit is an error that says where, not a run without drafts.

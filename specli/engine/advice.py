@@ -1,4 +1,4 @@
-"""What drafting brought, in one line, and the better setting when it lost (design.md §1, promise 4)."""
+"""What drafting brought, in one line, and the better setting when it lost (docs/architecture.md §1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a run as frozen records, with llama.cpp's defaults (cli.md §§2-3) and the checks that span fields."""
+"""Settings of a run as frozen records, with llama.cpp's defaults (`common/common.h`), and checks across fields."""
 
 from __future__ import annotations
 

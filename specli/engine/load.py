@@ -202,7 +202,7 @@ def open_target(config: RunConfig, report: Callable[[str], None] = lambda line: 
 
 
 def device_lines(networks: Sequence[NetworkMemory]) -> list[str]:
-    """Draft networks that run elsewhere than the target, which comes first (reports.md P1)."""
+    """Draft networks that run elsewhere than the target, which comes first (docs/faults.md P1)."""
     here = networks[0].device
     return [
         f"drafting: the draft network runs on {network.device}, the target on {here}; -devd chooses its device"
@@ -212,7 +212,7 @@ def device_lines(networks: Sequence[NetworkMemory]) -> list[str]:
 
 
 def expert_lines(config: ModelConfig) -> list[str]:
-    """What drafting meets on a mixture of experts; nothing for a dense target (reports.md P4)."""
+    """What drafting meets on a mixture of experts; nothing for a dense target (docs/faults.md P4)."""
     experts = next((layer.experts for layer in config.layers if layer.experts), None)
     if experts is None:
         return []

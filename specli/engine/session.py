@@ -1,7 +1,7 @@
 """A conversation: messages, the model's chat template, and cache reuse between turns.
 
 Every turn renders the whole conversation; the engine keeps the longest common token prefix of its cache, so only new
-tokens are evaluated (tokenizers.md §8.5).
+tokens are evaluated (docs/tokenizers.md §8.5).
 """
 
 from __future__ import annotations

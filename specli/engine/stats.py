@@ -1,8 +1,8 @@
 """What a run brought: times and counts of a request, llama.cpp's lines about them, and the JSON record.
 
 The lines are llama.cpp's, character for character (server `print_timings` and `common_speculative_print_stats`, b11434;
-speculation.md §8), so that scripts read them. The record is `specli.run/1` (design.md §2): field names are a contract,
-a rate without a denominator is null, nothing is ever NaN.
+docs/statistics.md §1), so that scripts read them. The record is `specli.run/1` (docs/statistics.md §2): field names are
+a contract, a rate without a denominator is null, nothing is ever NaN.
 """
 
 from __future__ import annotations

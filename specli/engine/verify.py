@@ -1,4 +1,4 @@
-"""Acceptance rules: which draft tokens stand, given the target's logits (speculation.md §§6.2, 6.3, 7).
+"""Acceptance rules: which draft tokens stand, given the target's logits (docs/speculation.md §§6.2, 6.3, 7).
 
 llama.cpp `common/sampling.cpp` (common_sampler_sample_and_accept_n and its rejection and synthetic forms), b11434.
 
@@ -176,7 +176,7 @@ class SyntheticRates:
 
 
 def resolve_synthetic(config: SynthConfig, n_max: int, n_configured: int | None = None) -> SyntheticRates | None:
-    """Checks the settings against the drafters and says on the log what is in force (speculation.md §7).
+    """Checks the settings against the drafters and says on the log what is in force (docs/speculation.md §7).
 
     Args:
         config: A mean length, or rates, or neither.

@@ -1,4 +1,4 @@
-"""What a model remembers of the tokens it has seen, per slot (target-models.md §5).
+"""What a model remembers of the tokens it has seen, per slot (docs/targets.md §4).
 
 The cell of a token is its position in its slot. A forward writes cells; nothing is ever moved or cleared: a cell counts
 only while its position is below the slot's length, so cutting a sequence short costs nothing.
@@ -26,7 +26,7 @@ _ROTATION = 64  # elements; order of the smallest Walsh-Hadamard matrix, and the
 
 @dataclass(frozen=True, eq=False)
 class CacheLayer:
-    """One layer's storage and how its rows are turned before they are quantised (target-models.md §5.2).
+    """One layer's storage and how its rows are turned before they are quantised (docs/targets.md §4.2).
 
     Attributes:
         storage: Keys and values, or the states of a recurrent layer.

@@ -1,4 +1,4 @@
-"""What DFlash2 adds: convolutions along the block, and a selector of candidates (draft-models.md §§3.6-3.7)."""
+"""What DFlash2 adds: convolutions along the block, and a selector of candidates (docs/draft-networks.md §§3.6-3.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `dflash` file says: DFlash, DFlash2 or DSpark, told apart by their tensors (draft-models.md §3.1)."""
+"""What a `dflash` file says: DFlash, DFlash2 or DSpark, told apart by their tensors (docs/draft-networks.md §3.1)."""
 
 from __future__ import annotations
 

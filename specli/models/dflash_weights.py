@@ -1,4 +1,4 @@
-"""The tensors of a `dflash` file (draft-models.md §§3.2, 4.1)."""
+"""The tensors of a `dflash` file (docs/draft-networks.md §§3.2, 4.1)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def taps_of(file: GGUFFile) -> tuple[int, ...]:
 
 
 def draft_vocabulary(file: GGUFFile, n_vocab: int) -> npt.NDArray[np.int32] | None:
-    """The target's id of every draft token, from tensor `d2t` (draft-models.md §1.7).
+    """The target's id of every draft token, from tensor `d2t` (docs/draft-networks.md §1.7).
 
     Args:
         file: An open draft file.

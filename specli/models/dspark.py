@@ -1,4 +1,4 @@
-"""DSpark's Markov and confidence heads (draft-models.md §§4.3-4.4; llama.cpp `src/models/dflash.cpp`)."""
+"""DSpark's Markov and confidence heads (docs/draft-networks.md §§4.3-4.4; llama.cpp `src/models/dflash.cpp`)."""
 
 from __future__ import annotations
 

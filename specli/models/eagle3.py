@@ -1,10 +1,10 @@
-"""EAGLE-3: one layer that reads a token beside fused hidden states of the target (draft-models.md §2).
+"""EAGLE-3: one layer that reads a token beside fused hidden states of the target (docs/draft-networks.md §2).
 
 llama.cpp `src/models/eagle3.cpp`. The pair of token t_{P+1} and state g_P has cell P and predicts t_{P+2}. The state
 for the next step is the residual stream before the last norm.
 
-Beyond llama.cpp, as trainers publish it (checkpoints.md §2): any number of taps, a norm for each of them, query and key
-norms, a sliding window, and the normed state for the next step.
+Beyond llama.cpp, as trainers publish it (docs/checkpoints.md §4): any number of taps, a norm for each of them, query
+and key norms, a sliding window, and the normed state for the next step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Eagle3Config:
         layer = network.layers[0]
         if layer.head_size_k != layer.head_size_v:
             raise keys.error("attention.value_length", layer.head_size_v, f"the key length ({layer.head_size_k})")
-        # Rows of queries and keys are stored for adjacent pairs, whatever the target does (§2.2).
+        # Rows of queries and keys are stored for adjacent pairs, whatever the target does.
         window = keys.integer("attention.sliding_window", 0)
         layer = replace(layer, rope=replace(layer.rope, interleaved=True), window=window)
         names = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
@@ -132,7 +132,7 @@ class Eagle3Weights:
 
 
 def _check_head(file: GGUFFile, n_logits: int, n_vocab: int) -> None:
-    """Refuses a reduced head whose tokens nobody names, and names for a head that is not there (reports.md C8, C13)."""
+    """Refuses a reduced head whose tokens nobody names, and names without a head (docs/faults.md C8, C13)."""
     head = file.tensors.get("output.weight")
     if head is None and n_logits != n_vocab:
         raise FormatError(

@@ -1,4 +1,4 @@
-"""`gemma4`, text: dense, with experts, with per-layer inputs (docs/targets.md §3.5; llama.cpp `models/gemma4.cpp`).
+"""`gemma4`, text: dense, with experts, with per-layer inputs (docs/targets.md §3.5; llama.cpp `src/models/gemma4.cpp`).
 
 Sliding and full layers differ in head size, key/value heads and angles. Full layers rotate a part of each head only:
 `rope_freqs` divides the other angles by 10³⁰. The last layers may read an earlier layer's keys and values.

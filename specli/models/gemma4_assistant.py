@@ -1,4 +1,4 @@
-"""`gemma4-assistant`: layers with queries only, on the cache of a Gemma 4 target (draft-models.md §5.6).
+"""`gemma4-assistant`: layers with queries only, on the cache of a Gemma 4 target (docs/draft-networks.md §5.6).
 
 llama.cpp `src/models/gemma4-assistant.cpp`. It takes the target's last state and the newest token, writes nothing, and
 stays at the position of that token for a whole draft. The centroids of its vocabulary are ignored, as upstream does.

@@ -1,4 +1,4 @@
-"""MTP heads: blocks behind a target's trunk that read a token beside the target's last state (draft-models.md §5).
+"""MTP heads: blocks behind the trunk that read a token beside the target's last state (docs/draft-networks.md §5).
 
 The pair of token t_p and the state at p-1 has cell p and predicts t_{p+1}. What is in a block is the family's business
 (`Model.nextn_layer`); around it are two norms, a projection, and a head. A single block is applied to its own output

@@ -1,4 +1,4 @@
-"""From the hidden states of a draft block's slots to candidates (draft-models.md §3.5)."""
+"""From the hidden states of a draft block's slots to candidates (docs/draft-networks.md §3.5)."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_drafts_change_nothing_but_speed(spec: DrafterSpec, inputs: Inputs) -> N
 
 @SPECS
 def test_second_request_does_not_see_the_first(spec: DrafterSpec, inputs: Inputs) -> None:
-    """reports.md D1, D2, D4: short after long, and the same again, as in a fresh process."""
+    """docs/faults.md D1, D2, D4: short after long, and the same again, as in a fresh process."""
     used = Run(inputs, inputs.build())
     first = used.request(LONG)
     second = used.request(SHORT)

@@ -133,7 +133,7 @@ def test_one_run_per_draft(kind: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_drafts_stay_within_the_trained_block(
     kind: str, n_max: int, n_min: int, clamped: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """reports.md L10 and C7: as long as the block, one less where the anchor's slot predicts nothing."""
+    """docs/faults.md L10 and C7: as long as the block, one less where the anchor's slot predicts nothing."""
     target, draft, spec_type = files_of(tmp_path, kind, block_size=8)
     with (
         caplog.at_level(logging.WARNING),
@@ -147,7 +147,7 @@ def test_drafts_stay_within_the_trained_block(
 
 
 def test_slot_conventions_differ_by_one_position(tmp_path: Path) -> None:
-    """reports.md C7: the same weights, read either way; a missing key means that the anchor predicts."""
+    """docs/faults.md C7: the same weights, read either way; a missing key means that the anchor predicts."""
     target = tiny_gguf(tmp_path / "target.gguf")
     drafts = {}
     for from_anchor in (None, True, False):
@@ -196,7 +196,7 @@ def test_confidence_ends_a_draft(survival: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("poison", [float("nan"), float("-inf")])
 def test_impossible_logits_end_a_draft(poison: float, tmp_path: Path) -> None:
-    """reports.md D22."""
+    """docs/faults.md D22."""
     target, draft, spec_type = files_of(tmp_path, "dflash", own_head=True)
     with open_pair(target, draft, spec_type, DraftConfig(n_max=5)) as pair:
         pair.prompt(PROMPT)
@@ -268,7 +268,7 @@ def test_whole_drafts_look_at_one_candidate(kind: str, kernels: str, tmp_path: P
 @pytest.mark.parametrize("kernels", executors())
 @pytest.mark.parametrize("cache", ["f16", "bf16", "q8_0", "q4_0"])
 def test_cache_types_change_drafts_little(cache: str, kernels: str, tmp_path: Path) -> None:
-    """reports.md M2: injected keys need the same rotation as the block's; without it nothing would be left."""
+    """docs/faults.md M2: injected keys need the same rotation as the block's; without it nothing would be left."""
     target = tiny_gguf(tmp_path / "target.gguf", head_size=64)
     draft, spec_type = tiny_dflash(tmp_path / "draft.gguf", head_size=64), "draft-dflash"
     values = []
@@ -287,7 +287,7 @@ def test_cache_types_change_drafts_little(cache: str, kernels: str, tmp_path: Pa
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3"])
 def test_every_target_family_can_be_tapped(architecture: str, tmp_path: Path) -> None:
-    """reports.md D14, also after the last layer, which llama.cpp does not offer."""
+    """docs/faults.md D14, also after the last layer, which llama.cpp does not offer."""
     target, draft, spec_type = files_of(tmp_path, "dflash", architecture, taps=(0, 2))
     with open_pair(target, draft, spec_type, DraftConfig(n_max=5)) as pair:
         pair.prompt(PROMPT)
@@ -295,7 +295,7 @@ def test_every_target_family_can_be_tapped(architecture: str, tmp_path: Path) ->
 
 
 def test_prompts_longer_than_a_batch(tmp_path: Path) -> None:
-    """reports.md D13."""
+    """docs/faults.md D13."""
     target, draft, spec_type = files_of(tmp_path, "dflash", taps=(0, 1, 2))
     drafts = []
     for chunk in (200, 32):

@@ -2,7 +2,7 @@ from specli.drafters.stats import DrafterStats
 
 
 def three_rounds() -> DrafterStats:
-    """The hand-made trace of reports.md S5: drafts of 3, of which 0, 2 and 3 stood."""
+    """The hand-made trace of docs/faults.md S5: drafts of 3, of which 0, 2 and 3 stood."""
     stats = DrafterStats("ngram-mod")
     stats.count_begin(10)
     for n_accepted in (0, 2, 3):

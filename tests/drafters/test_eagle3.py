@@ -70,7 +70,7 @@ def assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 def test_logits_equal_the_numpy_network(tmp_path: Path, kernels: str, family: str, variant: str) -> None:
     """At three depths, with prompts in pieces, after a draft of which nothing, a part, or all stands.
 
-    On every target family (reports.md D14).
+    On every target family (docs/faults.md D14).
     """
     target = tiny_gguf(tmp_path / "target.gguf", family)
     draft = tiny_eagle3(tmp_path / "draft.gguf", **VARIANTS[variant])
@@ -124,7 +124,7 @@ def test_text_is_that_of_plain_decoding(tmp_path: Path, kernels: str, family: st
 
 @pytest.mark.parametrize("n_batch", [1, 7, 32])
 def test_prompts_longer_than_a_batch(tmp_path: Path, n_batch: int) -> None:
-    """reports.md D13: drafts do not depend on how the prompt was cut."""
+    """docs/faults.md D13: drafts do not depend on how the prompt was cut."""
     target = tiny_gguf(tmp_path / "target.gguf", tied=True)
     draft = tiny_eagle3(tmp_path / "draft.gguf", follows_target=True)
     prompt = (TOKENS * 3)[:200]
@@ -135,7 +135,7 @@ def test_prompts_longer_than_a_batch(tmp_path: Path, n_batch: int) -> None:
 
 @pytest.mark.parametrize("first", [TOKENS[:80], [*TOKENS[:20], 9, 9, 9], TOKENS[:5]], ids=["longer", "fork", "shorter"])
 def test_second_request_drafts_as_a_fresh_process_does(tmp_path: Path, first: list[int]) -> None:
-    """reports.md D1: long before short, a shared beginning, the first answer continued."""
+    """docs/faults.md D1: long before short, a shared beginning, the first answer continued."""
     target = tiny_gguf(tmp_path / "target.gguf", tied=True)
     draft = tiny_eagle3(tmp_path / "draft.gguf", follows_target=True)
     spec = speculation([NAME], 5)
@@ -175,7 +175,7 @@ def test_another_drafter_s_round_leaves_the_same_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [-np.inf, np.nan])
 def test_a_head_that_says_nothing_drafts_nothing(tmp_path: Path, value: float) -> None:
-    """reports.md D21, D22."""
+    """docs/faults.md D22."""
     target = tiny_gguf(tmp_path / "target.gguf")
     norm = np.full(64, value, np.float32)
     draft = tiny_eagle3(tmp_path / "draft.gguf", own_head=True, tensors={"output_norm.weight": norm})
@@ -195,7 +195,7 @@ def test_thresholds(tmp_path: Path) -> None:
     assert lengths[6, 0, 0.0] == 6
     assert lengths[6, 0, 0.5] < 6
     assert lengths[6, 6, 0.5] == 0
-    assert lengths[0, 0, 0.0] == 1  # as upstream (speculation.md §5.0)
+    assert lengths[0, 0, 0.0] == 1  # as llama.cpp (docs/speculation.md §5.0)
 
 
 def test_sampled_drafts_come_from_the_candidates(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ WRONG_FILES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG_FILES)
 def test_files_that_do_not_fit_are_refused_before_weights_are_read(tmp_path: Path, case: str) -> None:
-    """reports.md C8, C10, C11, C13, C16, D14."""
+    """docs/faults.md C8, C10, C11, C13, C16, D14."""
     fields, expected = WRONG_FILES[case]
     target = tiny_gguf(tmp_path / "target.gguf")
     with GGUFFile.open(target) as file:
@@ -336,7 +336,7 @@ def test_the_type_is_read_off_the_file(tmp_path: Path) -> None:
 
 
 def test_own_ends_win_over_the_target_s(tmp_path: Path) -> None:
-    """reports.md C14: presence in the file decides."""
+    """docs/faults.md C14: presence in the file decides."""
     target = tiny_gguf(tmp_path / "target.gguf")
     drafts = {}
     for own in (False, True):

@@ -145,7 +145,7 @@ def test_second_request_drafts_as_a_fresh_process_does(tmp_path: Path, family: s
 
 
 def test_the_target_s_own_file_as_draft_file_is_not_loaded_twice(tmp_path: Path) -> None:
-    """reports.md D16: embedding and head are borrowed."""
+    """docs/faults.md D16: embedding and head are borrowed."""
     target = tiny_mtp(tmp_path / "m.gguf", "qwen3")
     with opened(target, target) as (pair, _, _):
         assert pair.drafter._network._token_embd.value is pair.target.token_embd  # type: ignore[attr-defined]

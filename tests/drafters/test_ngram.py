@@ -187,7 +187,7 @@ def test_followers_keep_the_iteration_order_of_libstdcxx() -> None:
         assert ours.total == sum(theirs.counts.values())
 
 
-# --- vectors of speculation.md §§5.9, 5.10, 12 ---------------------------------------------------------------------
+# --- vectors of docs/speculation.md §§5.9, 5.10 ---------------------------------------------------------------------
 
 
 def test_hash_values() -> None:
@@ -240,7 +240,7 @@ def test_ngram_cache_vectors(last: int, history: str, draft: str) -> None:
     assert drafts[calls.index((last, history))] == ids(draft)
 
 
-# --- requests one after the other (reports.md §3) ------------------------------------------------------------------
+# --- requests one after the other (docs/faults.md §3) --------------------------------------------------------------
 
 SMALL: dict[str, Callable[[], NgramTable]] = {
     "ngram-simple": lambda: NgramSimple(3, 2),
@@ -268,7 +268,7 @@ def run_request(drafter: NgramTable, prompt: list[int], n_rounds: int = 12) -> l
 
 @pytest.mark.parametrize("name", SMALL)
 def test_short_prompt_after_a_long_one_drafts_as_in_a_fresh_process(name: str) -> None:
-    """reports.md D2, D4: state of a 600-token request must not reach, or silence, a request of 12 tokens."""
+    """docs/faults.md D2, D4: state of a 600-token request must not reach, or silence, a request of 12 tokens."""
     rng = random.Random(1)
     long, short = [rng.randrange(30) for _ in range(600)], [7, 8, 9, 7, 8, 9, 7, 8, 9, 7, 8, 9]
     used = SMALL[name]()
@@ -280,7 +280,7 @@ def test_short_prompt_after_a_long_one_drafts_as_in_a_fresh_process(name: str) -
 
 @pytest.mark.parametrize("name", SMALL)
 def test_same_prompt_ten_times_gives_the_same_drafts(name: str) -> None:
-    """reports.md D4, D7."""
+    """docs/faults.md D4, D7."""
     prompt = ids("1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3")
     drafter = SMALL[name]()
     runs = [run_request(drafter, prompt) for _ in range(10)]
@@ -301,7 +301,7 @@ def test_the_next_turn_of_a_conversation_keeps_what_was_learnt(name: str) -> Non
 
 @pytest.mark.parametrize("m", range(1, 5))
 def test_k4v_proposes_the_most_frequent_continuation(m: int) -> None:
-    """reports.md D5: `k A k A k A k B`, then k: A was seen three times, B once."""
+    """docs/faults.md D5: `k A k A k A k B`, then k: A was seen three times, B once."""
     k, a, b = 1, 2, 3
     history = [k, a, k, a, k, a, k, b]
     drafter = NgramMapK4V(m, 1, 1)
@@ -311,7 +311,7 @@ def test_k4v_proposes_the_most_frequent_continuation(m: int) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_prompt_of_equal_tokens(name: str) -> None:
-    """reports.md D8: prompt `1 1 1`; a draft is only ever what the history holds."""
+    """docs/faults.md D8: prompt `1 1 1`; a draft is only ever what the history holds."""
     drafter = SMALL[name]()
     drafter.begin([1, 1, 1])
     history = [1, 1, 1]

@@ -125,7 +125,7 @@ def test_begin_evaluates_what_process_did_not_show() -> None:
 
 
 def test_tokens_that_only_the_target_has_are_read_as_another() -> None:
-    """reports.md V2: the context may hold ids beyond the draft vocabulary; they must not reach the draft model."""
+    """docs/faults.md V2: the context may hold ids beyond the draft vocabulary; they must not reach the draft model."""
     model = RecallingModel(n_vocab=10)
     drafter = drafter_of(model, n_vocab=20)
     show(drafter, [1, 15, 2], 0)

@@ -44,7 +44,7 @@ def test_temperature_divides_the_logits() -> None:
 
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
 def test_no_candidates_where_nothing_is_possible(value: float) -> None:
-    """reports.md D22: a head that yields only -inf means no draft."""
+    """docs/faults.md D22: a head that yields only -inf means no draft."""
     values, ids = np.full((2, 10), value, np.float32), np.arange(20, dtype=np.int32).reshape(2, 10)
     assert Candidates.best(values[0], ids[0]) is None
     assert likeliest(values, ids, DraftConfig(n_max=2), limit=9).tokens == []
@@ -137,7 +137,7 @@ STEPS = [step(1, 0.9), step(0, 0.8), step(1, 0.6), step(0, 0.9)]
         (DraftConfig(n_max=4, p_min=0.7), 100, [1, 0]),
         (DraftConfig(n_max=4, p_min=0.95), 100, []),
         (DraftConfig(n_max=4, p_min=0.7, n_min=2), 100, [1, 0]),
-        (DraftConfig(n_max=4, p_min=0.7, n_min=3), 100, []),  # reports.md S1: dropped, so never counted
+        (DraftConfig(n_max=4, p_min=0.7, n_min=3), 100, []),  # docs/faults.md S1: dropped, so never counted
         (DraftConfig(n_max=4, n_min=3), 2, []),
     ],
 )

@@ -38,7 +38,7 @@ def changed(at: dict[int, str]) -> list[str]:
     [
         Words(),
         Words(texts=changed({0: "x", 4: "y"})),  # ids below 5 are not compared
-        Words(texts=Words().texts[:172]),  # reports.md V2: up to 128 padding rows
+        Words(texts=Words().texts[:172]),  # docs/faults.md V2: up to 128 padding rows
         Words(texts=Words().texts + ["pad"] * 128),
         Words(add_bos=False, bos_id=9),  # V5: counts only where both add it
         Words(eos_id=9),

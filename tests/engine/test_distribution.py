@@ -220,7 +220,7 @@ def compare(target: Path, observed: Observed) -> Findings:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_sampled_text_follows_the_target(tmp_path: Path, name: str) -> None:
-    """reports.md G5, for drafts of which a part is accepted and a part is not."""
+    """docs/faults.md G5, for drafts of which a part is accepted and a part is not."""
     files = PAIRS[name](tmp_path)
     observed = observe(files, name)
     found = compare(files[0], observed)
@@ -252,7 +252,7 @@ def test_the_check_would_find_a_wrong_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("probabilistic", [True, False])
 def test_a_model_that_drafts_for_itself_at_a_temperature(tmp_path: Path, probabilistic: bool) -> None:
-    """reports.md G8: with rejection sampling every token stands, with sample-and-match few do."""
+    """docs/faults.md G8: with rejection sampling every token stands, with sample-and-match few do."""
     target = target_file(tmp_path, "llama")
     # The drafter knows the ten best of twelve tokens, so the target is kept to these as well.
     sampling = SamplingConfig(temperature=0.8, samplers=("top_k", "temperature"), top_k=10, seed=3)

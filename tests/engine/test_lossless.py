@@ -1,4 +1,4 @@
-"""Greedy output with any drafter is bit for bit the output without one (design.md §1, promise 1)."""
+"""Greedy output with any drafter is bit for bit the output without one (docs/architecture.md §1, promise 1)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_context_end_inside_a_draft(folder: Path, n_prompt: int) -> None:
 @pytest.mark.parametrize("n_prompt", [249, 254, 255])
 @pytest.mark.parametrize("name", NETWORK_TYPES)
 def test_context_end_inside_the_draft_of_a_network(folder: Path, name: str, n_prompt: int) -> None:
-    """reports.md M4."""
+    """docs/faults.md M4."""
     target, draft = tiny_pair(folder, name, "gemma3")
     prompt = (UNLIKE * 7)[:n_prompt]
     plain = run(target, [prompt], n_predict=-1, n_ctx=256, kernels=FASTEST)[0]
@@ -144,7 +144,7 @@ def test_context_end_inside_the_draft_of_a_network(folder: Path, name: str, n_pr
 @pytest.mark.parametrize("cache", ["f32", "bf16", "q8_0", "q4_0"])
 @KERNELS
 def test_cache_types(folder: Path, kernels: str, cache: str) -> None:
-    """reports.md M1, M2."""
+    """docs/faults.md M1, M2."""
     target = model(folder, head_size=64)
     plain = run(target, [LONG], kernels=kernels, type_k=cache, type_v=cache)[0]
     drafted = run(target, [LONG], spec=speculation(TABLE_TYPES, 6), kernels=kernels, type_k=cache, type_v=cache)[0]

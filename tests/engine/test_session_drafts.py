@@ -80,7 +80,7 @@ def test_every_turn_drafts_as_a_fresh_process_does(
 ) -> None:
     """Prompts longer than a batch and than sliding windows, a turn that was cut short, and the end of the context.
 
-    reports.md D1, D13, M4. The fresh process reads the whole conversation in one batch.
+    docs/faults.md D1, D13, M4. The fresh process reads the whole conversation in one batch.
     """
     target, draft = tiny_pair(folder, name, family, follows=follows)
     spec = speculation([name], 4, probabilistic=True)
@@ -98,7 +98,7 @@ def test_every_turn_drafts_as_a_fresh_process_does(
         for content, wanted, leave_after in turns:
             done.append(turn(session, content, wanted, leave_after=leave_after))
         session.clear()
-        done.append(turn(session, "a dog", request))  # reports.md D1: short after long
+        done.append(turn(session, "a dog", request))  # docs/faults.md D1: short after long
     assert [g.stop for g in done] == ["limit", "limit", "interrupt", "limit", "context", "limit"]
     assert family == "qwen35" or all(g.timings.cache_n > 30 for g in done[1:5])
     for (_, wanted, _), generation in zip([*turns, ("", request, None)], done, strict=True):
@@ -114,7 +114,7 @@ def test_every_turn_drafts_as_a_fresh_process_does(
 
 @pytest.mark.parametrize("name", NETWORK_TYPES)
 def test_turns_with_n_gram_types_before_the_network(folder: Path, name: str) -> None:
-    """Text is that of plain decoding; the same turn again drafts the same (reports.md D4, D7)."""
+    """Text is that of plain decoding; the same turn again drafts the same (docs/faults.md D4, D7)."""
     target, draft = tiny_pair(folder, name)
     texts = []
     for types in ([name, *TABLE_TYPES], ["none"]):
@@ -132,7 +132,7 @@ def test_turns_with_n_gram_types_before_the_network(folder: Path, name: str) -> 
 @pytest.mark.skipif(not STATM.exists(), reason="no /proc")
 @pytest.mark.parametrize("name", [*NETWORK_TYPES, "quantised caches"])
 def test_memory_stays_flat(folder: Path, name: str) -> None:
-    """reports.md M8: 150 turns after the first 50 leave the process as big as it was, up to 1 MiB (7 KiB per turn)."""
+    """docs/faults.md M8: 150 turns after the first 50 leave the process as big, up to 1 MiB (7 KiB per turn)."""
     if name in NETWORK_TYPES:
         target, draft = tiny_pair(folder, name)
         kind, cache = name, "f16"

@@ -134,7 +134,7 @@ def test_any_path_to_a_position_gives_the_same_bits(case: str, tmp_path: Path) -
 @pytest.mark.parametrize("depth", [16, 256, 700])
 @pytest.mark.parametrize("case", ["dspark", "windows"])
 def test_depth_changes_nothing(case: str, depth: int, tmp_path: Path) -> None:
-    """reports.md D10 (a block one position too early), D11 and C5 (a window with other positions): near and far."""
+    """docs/faults.md D10 (a block one position too early), D11 and C5 (a window with other positions): near and far."""
     target, draft, spec_type = files_of(tmp_path, case)
     rng = random.Random(depth)
     with open_pair(target, draft, spec_type, SEVERAL, capacity=1024, max_tokens=128) as pair:

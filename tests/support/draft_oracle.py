@@ -1,4 +1,4 @@
-"""Draft networks a second time, in float64 NumPy straight from draft-models.md: the whole sequence at once, no cache.
+"""Draft networks a second time, in float64 NumPy from docs/draft-networks.md: the whole sequence at once, no cache.
 
 A network is a layer over pairs of token and state. Pairs of tokens that stand have states of the target; then the draft
 goes on with its own. `steps` gives the logits of every step of a draft, given what the draft says.
@@ -89,7 +89,7 @@ class DraftOracle(ABC):
 
 
 class Eagle3Oracle(DraftOracle):
-    """EAGLE-3 (§2): the pair (t_{P+1}, g_P) lies at P."""
+    """EAGLE-3 (docs/draft-networks.md §2): the pair (t_{P+1}, g_P) lies at P."""
 
     def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
         super().__init__(file, "blk.0.", interleaved=True)
@@ -145,7 +145,7 @@ class Eagle3Oracle(DraftOracle):
 
 
 class MTPOracle:
-    """MTP (§5): the pair (t_p, h_{p-1}) lies at p; before the first token the state is zero.
+    """MTP (docs/draft-networks.md §5): the pair (t_p, h_{p-1}) lies at p; before the first token the state is zero.
 
     Args:
         file: The file with the heads.
@@ -187,7 +187,7 @@ class MTPOracle:
 
 
 class AssistantOracle:
-    """gemma4-assistant (§5.6): queries at the newest token's position on the target's keys and values before it."""
+    """gemma4-assistant (docs/draft-networks.md §5.6): queries of the newest token on the target's cells before it."""
 
     def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
         self.w = Weights(file)

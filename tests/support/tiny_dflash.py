@@ -44,7 +44,7 @@ def tiny_dflash(
     metadata: Mapping[str, tuple[str, object] | None] | None = None,
     tensors: Mapping[str, np.ndarray | None] | None = None,
 ) -> Path:
-    """Writes a drafter (draft-models.md §§3-4).
+    """Writes a drafter (docs/draft-networks.md §§3-4).
 
     Args:
         path: File to write.

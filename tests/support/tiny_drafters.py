@@ -43,7 +43,7 @@ def tiny_eagle3(
     metadata: Mapping[str, tuple[str, object] | None] | None = None,
     tensors: Mapping[str, np.ndarray | None] | None = None,
 ) -> Path:
-    """Writes an EAGLE-3 drafter (draft-models.md §2).
+    """Writes an EAGLE-3 drafter (docs/draft-networks.md §2).
 
     Args:
         path: File to write.
@@ -161,7 +161,7 @@ def tiny_mtp(
     follows_target: bool = False,
     tensors: Mapping[str, np.ndarray | None] | None = None,
 ) -> Path:
-    """Writes a target of `tiny_gguf` with MTP heads behind its trunk (draft-models.md §5).
+    """Writes a target of `tiny_gguf` with MTP heads behind its trunk (docs/draft-networks.md §5).
 
     Args:
         path: File to write.
@@ -240,7 +240,7 @@ def tiny_assistant(
     metadata: Mapping[str, tuple[str, object] | None] | None = None,
     tensors: Mapping[str, np.ndarray | None] | None = None,
 ) -> Path:
-    """Writes a `gemma4-assistant` for a tiny `gemma4` (draft-models.md §5.6); arguments as those of `tiny_eagle3`."""
+    """Writes a `gemma4-assistant` for a tiny `gemma4` (docs/draft-networks.md §5.6); arguments as of `tiny_eagle3`."""
     rng = np.random.default_rng(seed + 3000)
     words, n_blocks, n_ff, n_head = VOCABS["bpe"](), len(slides), 64, 4
 

@@ -1,6 +1,6 @@
 """From argv, environment and config files to assignments: which option, which value text, from where.
 
-llama.cpp's grammar (cli.md §1) is not the usual one, so it has its own reader: multi-letter short options
+llama.cpp's grammar (`common/arg.cpp`) is not the usual one, so it has its own reader: multi-letter short options
 (`-ngld 99`) are never bundles, the value is the next argument whatever it looks like, and `_` reads as `-` in long
 options. On top of it `--option=value` works, and a value that is itself an option of the command is an error instead
 of being swallowed (`-fa --temp 0`).

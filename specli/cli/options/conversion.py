@@ -1,4 +1,4 @@
-"""Options of `specli convert` (cli.md §9)."""
+"""Options of `specli convert`."""
 
 from functools import partial
 
@@ -96,7 +96,7 @@ OPTIONS = (
         default_text="from the checkpoint",
     ),
     override(
-        ("--sample-from-anchor",), "DSpark slot-0 rule, where the checkpoint lacks it",
+        ("--sample-from-anchor",), "whether the first position of a draft block predicts, if the checkpoint lacks it",
         negative=("--no-sample-from-anchor",), field="convert.sample_from_anchor",
         default_text="from the checkpoint",
     ),

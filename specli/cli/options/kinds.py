@@ -1,4 +1,4 @@
-"""Kinds of option values: how the text of an option becomes a value, with llama.cpp's error texts (cli.md §§1-3).
+"""Kinds of option values: how the text of an option becomes a value, with llama.cpp's error texts (`common/arg.cpp`).
 
 A `parse` function raises ValueError whose text is what the user reads after `error while handling argument "…": `.
 Numbers are read strictly: `12abc` is an error here, while llama.cpp's `stoi` reads 12.
@@ -238,7 +238,7 @@ def merge_spec_types(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, .
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
-    """Reads synthetic acceptance rates; their meaning is checked with the drafters (speculation.md §7)."""
+    """Reads synthetic acceptance rates; their meaning is checked with the drafters (docs/speculation.md §7)."""
     try:
         return tuple(read_float(part) for part in text.split(","))
     except ValueError:

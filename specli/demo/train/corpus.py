@@ -1,6 +1,6 @@
 """The training text: Python's standard library, its language reference, and exchanges written by `texts`.
 
-The library and its documentation are under the Python Software Foundation licence, see data/LICENSE.md.
+The library and its documentation are under the Python Software Foundation licence, see specli/demo/data/LICENSE.md.
 """
 
 from __future__ import annotations
