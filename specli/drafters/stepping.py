@@ -130,7 +130,8 @@ class GrowingDraft:
     def __init__(self, sampler: CandidateSampler, config: DraftConfig, *, limit: int) -> None:
         self._sampler = sampler
         self._config = config
-        self._limit = limit
+        self._p_min = np.float32(config.p_min)
+        self._most = min(config.n_max, limit)
         self._draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
 
     def push(self, candidates: Candidates | None) -> int | None:
@@ -142,13 +143,13 @@ class GrowingDraft:
         Returns:
             The token that was proposed; None where nothing is to come behind it, or nothing was proposed.
         """
-        draft, config = self._draft, self._config
-        if candidates is None or candidates.probabilities[0] < np.float32(config.p_min):
+        draft = self._draft
+        if candidates is None or candidates.probabilities[0] < self._p_min:
             return None
         draft.tokens.append(self._sampler.pick(candidates))
         if draft.probabilities is not None:
             draft.probabilities.append((candidates.ids, candidates.probabilities))
-        return draft.tokens[-1] if len(draft.tokens) < min(config.n_max, self._limit) else None
+        return draft.tokens[-1] if len(draft.tokens) < self._most else None
 
     def finished(self) -> Draft:
         """The draft; see `long_enough`."""
@@ -169,7 +170,7 @@ def collect(
             whose candidates do not count. Not called after the last token of the longest draft.
     """
     tokens = [draft.push(found) for draft, found in zip(drafts, candidates, strict=True)]
-    while any(token is not None for token in tokens):
+    while tokens.count(None) < len(tokens):
         candidates = advance(tokens)
         tokens = [
             None if token is None else draft.push(found)
@@ -251,7 +252,7 @@ class NetworkDrafter(ABC):
         return sampler.is_greedy and self._config.p_min <= 0
 
     def _make_whole(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        longest = max(request.max_tokens for request in requests)
+        longest = max([request.max_tokens for request in requests])
         values, ids = self._write(requests, max(1, min(self._config.n_max, longest)))
         return [
             likeliest(values[row], ids[row], self._config, limit=request.max_tokens)

@@ -93,8 +93,10 @@ class Writer:
             positions += range(position, end)
             slots += [slot] * len(tokens)
             outputs.append(len(all_tokens) - 1)
-            self._rows.positions.fill(end, row)
-            self._rows.slots.fill(slot, row)
+            if n_steps > 1:
+                self._rows.positions.fill(end, row)
+                if model.options.n_slots > 1:  # a single one's number is there already
+                    self._rows.slots.fill(slot, row)
             model.cache.extended(slot, end + n_steps - 1)
         model.place(_ints(all_tokens), _ints(positions), _ints(slots), _ints(outputs))
         self._program.run(len(all_tokens), n, n, n_steps - 1)

@@ -16,6 +16,9 @@ import pytest
 from specli.demo import DATA
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.config import DraftConfig
+from specli.kernels.cpu.executor import CpuExecutor, NativeProgram
+from specli.kernels.cpu.recorder import Recorder
+from specli.kernels.ops import Ops
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors
 from tests.support.tiny_dflash import tiny_dflash
@@ -229,3 +232,29 @@ def test_demo_drafters_do_not_depend_on_the_load(name: str, config: str) -> None
     target = DATA / ("target.gguf" if draft else "mtp.gguf")
     files = target, DATA / f"{draft}.gguf" if draft else None, name
     assert_alike(files, CONFIGS[config], executors()[-1], (1, 3, 8))
+
+
+@pytest.mark.skipif("cpu" not in executors(), reason="the native library is not built")
+@pytest.mark.parametrize("p_min", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["draft-simple", "draft-eagle3", "draft-mtp"])
+def test_longer_drafts_record_no_more_operations(
+    name: str, p_min: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So loading takes no longer: a step is recorded once, whatever `n_max` is."""
+    recorded: list[int] = []
+    compile = CpuExecutor.compile
+
+    def counting(self: CpuExecutor, trace: Callable[[Ops], None]) -> NativeProgram:
+        recorder = Recorder(exact=False)
+        trace(recorder)
+        recorded.append(len(recorder.ops))
+        return compile(self, trace)
+
+    monkeypatch.setattr(CpuExecutor, "compile", counting)
+    found = []
+    for n_max in (3, 200):
+        recorded.clear()
+        with open_pair(*tiny_pair(tmp_path, name), name, DraftConfig(n_max=n_max, p_min=p_min), kernels="cpu"):
+            found.append(list(recorded))
+    assert found[0] == found[1]
+    assert len(found[0]) >= 3  # those of the target, and of the network
