@@ -97,6 +97,7 @@ class DrafterPlan:
         lines: One line per drafter that says why it runs.
         pair: The target, and the file that networks are read from.
         tokenizer: The target's.
+        vocabulary_lines: What speaks against the tokens of the draft file, although it fits.
     """
 
     config: RunConfig
@@ -104,6 +105,7 @@ class DrafterPlan:
     lines: tuple[str, ...]
     pair: FilePair
     tokenizer: Tokenizer
+    vocabulary_lines: tuple[str, ...] = ()
 
     @property
     def networks(self) -> tuple[NetworkSpec, ...]:
@@ -147,12 +149,8 @@ class DrafterPlan:
         pair = next((pair for spec in self.networks if (pair := self.pair_of(spec)).file is not pair.target_file), None)
         if pair is None:
             return []
-        context, vocabulary = context_doubt(pair.file, n_ctx), pair.draft_vocabulary
-        paths = {"target_path": pair.target_file.path, "draft_path": pair.file.path}
-        return [
-            *(vocabulary_doubts(pair.vocabulary, vocabulary, **paths) if vocabulary else []),
-            *([context] if context else []),
-        ]
+        context = context_doubt(pair.file, n_ctx)
+        return [*self.vocabulary_lines, *([context] if context else [])]
 
     def parts(self, spec: NetworkSpec, target: Model, executor: Executor) -> NetworkParts:
         """What the drafter of one of the rows is made of, on a target."""
@@ -305,7 +303,11 @@ def plan_drafters(
                 hint="there can be one draft file; leave out one of the types",
             ) from error
     if draft_file is not None and pair.draft_vocabulary is not None:
-        check_texts(tokenizer, pair.draft_vocabulary, target_path=target_file.path, draft_path=draft_file.path)
+        paths = {"target_path": target_file.path, "draft_path": draft_file.path}
+        check_texts(tokenizer, pair.draft_vocabulary, **paths)
+        doubts = tuple(vocabulary_doubts(tokenizer, pair.draft_vocabulary, **paths))
+        pair = replace(pair, draft_vocabulary=None)  # compared, and large
+        plan = replace(plan, pair=pair, vocabulary_lines=doubts)
     other = other_target(draft_file, target_file) if draft_file is not None and plan.networks else None
     if other is not None:
         log.warning(other)
