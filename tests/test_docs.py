@@ -120,7 +120,7 @@ def test_every_field_of_a_record_is_explained(tmp_path: Path, capsys: pytest.Cap
     checkpoint, text = tmp_path / "llama", tmp_path / "text"
     CASES["llama"].write(checkpoint)
     text.write_text("the cat sat on the mat and the cat sat on the mat", encoding="utf-8")
-    demo = "-m demo -md demo --spec-type draft-eagle3 --temp 0"
+    demo = "-m demo -md demo --spec-type draft-eagle3 --temp 0 -t 1 -td 1"
     command = RECORDS[name].format(demo=demo, checkpoint=checkpoint, text=text)
     assert main([*command.split(), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
