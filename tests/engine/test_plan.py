@@ -176,18 +176,24 @@ def test_plan_of_a_family_is_what_is_allocated(
 PAIRS = [*((name, "llama") for name in NETWORK_TYPES), ("draft-mtp", "gemma4"), ("draft-simple", "qwen35")]
 
 
+@pytest.mark.parametrize("n_slots", [1, 3])
 @pytest.mark.parametrize(("name", "family"), PAIRS)
 def test_plan_with_a_drafter_is_what_is_allocated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, family: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, family: str, n_slots: int
 ) -> None:
     """The Gemma 4 assistant has no cache: it reads the target's."""
     if "cpu" not in executors():
         pytest.skip("the native library is not built")
     monkeypatch.setattr("specli.kernels.cpu.executor._LARGE_PAGE", 1)
     target, draft = tiny_pair(tmp_path, name, family)
-    with open_engine(config(target, draft, name, kernels="cpu")) as run:  # imports, and what is made once
+    with open_engine(
+        config(target, draft, name, kernels="cpu", n_slots=n_slots)
+    ) as run:  # imports, and what is made once
         networks, lines = run.loader.networks, run.start_lines()
-    with measured(monkeypatch) as found, open_engine(config(target, draft, name, kernels="cpu")) as run:
+    with (
+        measured(monkeypatch) as found,
+        open_engine(config(target, draft, name, kernels="cpu", n_slots=n_slots)) as run,
+    ):
         assert run.loader.networks == networks
         snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])
         arrays = sum(trace.size for trace in snapshot.traces)

@@ -191,16 +191,19 @@ def test_every_n_gram_type(folder: Path, types: Sequence[str]) -> None:
     assert 0 < n_accepted(expected) <= n_drafted(expected)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen35", "gemma4"])
 @pytest.mark.parametrize("name", NETWORK_TYPES)
-def test_every_network_type(folder: Path, name: str) -> None:
-    """Draft networks keep a state per slot: a request's drafts, and how many are accepted, are those of it alone."""
-    (target, draft), work = tiny_pair(folder, name), jobs(10)
-    for n_slots in (1, 3, 8):
-        with opened(target, draft, [name], n_slots, n_batch=32, probabilistic=True) as run:
-            if n_slots == 1:
-                expected = [alone(run, job) for job in work]
-            check(run, work, expected, n_slots)
-    assert n_drafted(expected) > 0
+def test_every_network(folder: Path, name: str, family: str) -> None:
+    """Alone and beside an n-gram type; greedy drafts, and sampled ones that end where the drafter is unsure."""
+    target, draft = tiny_pair(folder, name, family)
+    types, work = [name] if family == "llama" else ["ngram-map-k", name], jobs(7)
+    for fields in ({}, {"probabilistic": True, "p_min": 0.2}):
+        for n_slots in (1, 3, 8):
+            with opened(target, draft, types, n_slots, n_batch=32, **fields) as run:
+                if n_slots == 1:
+                    expected = [alone(run, job) for job in work]
+                check(run, work, expected, n_slots)
+        assert sum(each["drafters"][-1]["gen_tokens"] for each in expected) > 0
 
 
 def test_turns_of_conversations_get_their_slots_back(folder: Path) -> None:
