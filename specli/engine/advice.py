@@ -27,12 +27,18 @@ def plain_step(timings: Timings, steps: Sequence[int], measure: Callable[[], flo
     return median(steps) if len(steps) >= ENOUGH_ROUNDS else measure() + timings.sample_ns / max(1, timings.n_steps)
 
 
-def drafting_line(timings: Timings, plain_step_ns: float, length_option: str | None) -> str | None:
+def drafting_line(
+    timings: Timings, steps: Sequence[int], plain_step_ns: float, length_option: str | None
+) -> str | None:
     """Compares the run with plain decoding.
+
+    Rounds without a draft stand on both sides with the time they took, so that one that was held up does not count
+    against drafting.
 
     Args:
         timings: Of a request with drafters.
-        plain_step_ns: What one token costs without drafting: a forward of one row, and sampling.
+        steps: Nanoseconds of forward and sampling in its rounds without a draft.
+        plain_step_ns: What any other token costs without drafting: a forward of one row, and sampling.
         length_option: Option that bounds the drafts, or None if their length is fixed.
 
     Returns:
@@ -46,7 +52,8 @@ def drafting_line(timings: Timings, plain_step_ns: float, length_option: str | N
     if timings.n_rounds_skipped:
         chosen = f"; no drafter asked in {timings.n_rounds_skipped} of {timings.n_rounds} rounds, as no draft would pay"
     speed = timings.n_steps * 1e9 / timings.predicted_ns
-    plain = 1e9 / plain_step_ns
+    plain_ns = sum(steps) + max(0, timings.n_steps - len(steps)) * plain_step_ns
+    plain = timings.n_steps * 1e9 / plain_ns
     shares = ", ".join(
         f"{name} {100 * ns / timings.predicted_ns:.0f} %"
         for name, ns in (

@@ -48,7 +48,8 @@ class RunResult:
         if busiest is None:
             return lines
         length = DRAFTERS[busiest.name].length
-        brought = drafting_line(self.sequence.timings, self.plain_step_ns, length.option if length else None)
+        done, option = self.sequence, length.option if length else None
+        brought = drafting_line(done.timings, done.plain_steps, self.plain_step_ns, option)
         return [*lines, *([brought] if brought else [])]
 
     def settings(self) -> dict[str, Any]:
