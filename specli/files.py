@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from specli.errors import FormatError, ResourceError, UsageError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 _STREAMS = ("/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -150,6 +156,38 @@ def file_size(path: Path) -> int:
     return status.st_size
 
 
+@dataclass(frozen=True)
+class FileIdentity:
+    """What a file is, wherever it lies.
+
+    Attributes:
+        name: Without its folder.
+        n_bytes: Size.
+        sha256: Of its content, hexadecimal.
+    """
+
+    name: str
+    n_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileIdentity:
+        """Reads a file whole.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        digest, n_bytes = hashlib.sha256(), 0
+        try:
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+                    n_bytes += len(block)
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        return cls(path.name, n_bytes, digest.hexdigest())
+
+
 class Output:
     """A result file in the making: it has its name only when it is complete.
 
@@ -254,6 +292,142 @@ def check_writable(path: Path, what: str = "cannot be written") -> None:
                 pass
         finally:
             output.discard()
+
+
+class Journal:
+    """A result file of numbered lines that outlives its process.
+
+    Each line is appended to `NAME.part` and safe on the disk when `append` returns. `finish` makes the file itself.
+    Whatever ends the process before that, the next one goes on with the lines that are there.
+
+    Args:
+        path: Where to; links are followed. No pipe or device.
+
+    Attributes:
+        path: As given.
+        part: The file with the lines so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._real = Path(os.path.realpath(path))
+        self.part = self._real.with_name(f"{self._real.name}.part")
+        self._file: BinaryIO | None = None
+        self._places: dict[int, tuple[int, int]] = {}  # number of a line → its offset and length, in order of writing
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of the lines that are there."""
+        return frozenset(self._places)
+
+    def check_unused(self) -> None:
+        """Refuses to begin anew where lines of an earlier run are left.
+
+        Raises:
+            UsageError: They are.
+        """
+        if self.part.exists():
+            raise UsageError(
+                f"{self.part}: holds results of a run that did not end", hint="go on with --resume, or remove the file"
+            )
+
+    def open(self, number_of: Callable[[bytes], int | None] | None = None) -> None:
+        """Begins to write, or goes on.
+
+        Args:
+            number_of: The number under which a line that is there already is kept, None to drop it. Lines are those of
+                `NAME.part`, or of the finished file if there is no such part. Without this function, none is kept.
+
+        Raises:
+            UsageError: Lines are there and `number_of` is not given.
+            ResourceError: The file cannot be read or written, or another process is writing it.
+        """
+        if number_of is None:
+            self.check_unused()
+        with self._errors():
+            takes_over = number_of is not None and not self.part.exists() and self._real.exists()
+            file = self.part.open("a+b")
+            if not _locked(file):
+                file.close()
+                raise ResourceError(f"{self.part}: another process is writing it")
+            self._file = file
+            if takes_over:
+                with self._real.open("rb") as finished:
+                    shutil.copyfileobj(finished, file)
+            if number_of is not None:
+                self._take_over(file, number_of)
+
+    def append(self, number: int, line: bytes) -> None:
+        """Writes a line, with its line feed; one whose number is there already is dropped.
+
+        Raises:
+            ResourceError: It could not be written; the lines before it are there.
+        """
+        assert self._file is not None
+        if number in self._places:
+            return
+        with self._errors():
+            offset = self._file.seek(0, os.SEEK_END)
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._places[number] = offset, len(line)
+
+    def finish(self, *, ordered: bool) -> None:
+        """Gives the file its name, its lines by number or as they were written, and removes the part.
+
+        Raises:
+            ResourceError: That is not possible; the part is left.
+        """
+        assert self._file is not None
+        with writing(self.path) as output, self._errors():
+            for _, (offset, length) in sorted(self._places.items()) if ordered else self._places.items():
+                self._file.seek(offset)
+                output.write(self._file.read(length))
+            output.flush()
+            os.fsync(output.fileno())
+        self.part.unlink()
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the part, which stays if there is something in it."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        with suppress(OSError):  # what could not be written is known
+            if not self.part.stat().st_size:
+                self.part.unlink()
+        with suppress(OSError):
+            file.close()
+
+    def _take_over(self, file: BinaryIO, number_of: Callable[[bytes], int | None]) -> None:
+        """Finds the lines that are there; one that was being written is cut off."""
+        offset = file.seek(0)
+        for line in file:
+            if not line.endswith(b"\n"):
+                file.truncate(offset)
+                break
+            number = number_of(line)
+            if number is not None:
+                self._places.setdefault(number, (offset, len(line)))
+            offset += len(line)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ResourceError(f"{self.part}: cannot be written: {error.strerror or error}") from None
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Makes a file this process's own as long as it is open; False if another one has it."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def is_special(path: Path) -> bool:

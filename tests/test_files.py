@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specli.errors import FormatError, ResourceError
-from specli.files import check_writable, part_of, read_text, stale_parts, write_file, writing
+from specli.files import Journal, check_writable, part_of, read_text, stale_parts, write_file, writing
 
 
 def test_existing_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -109,4 +109,35 @@ def test_pipes_are_written_to() -> None:
 def test_both_verbs_refuse_alike(tmp_path: Path, name: str, reason: str, verb: object) -> None:
     with pytest.raises(ResourceError, match=f": cannot be written: {reason}$"):
         verb(tmp_path / name)  # type: ignore[operator]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_journal_has_one_writer(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path / "out"), Journal(tmp_path / "out")
+    first.open()
+    first.append(0, b"a\n")
+    with pytest.raises(ResourceError, match=r"out\.part: another process is writing it"):
+        second.open(lambda line: 0)
+    second.close()
+    first.append(1, b"b\n")
+    first.finish(ordered=True)
+    assert (tmp_path / "out").read_bytes() == b"a\nb\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_number_is_in_a_journal_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "out")
+    journal.open()
+    for number, line in ((2, b"c\n"), (0, b"a\n"), (2, b"late\n"), (1, b"b\n")):
+        journal.append(number, line)
+    assert journal.numbers == {0, 1, 2}
+    assert journal.part.read_bytes() == b"c\na\nb\n"
+    journal.finish(ordered=True)
+    assert (tmp_path / "out").read_bytes() == b"a\nb\nc\n"
+
+
+def test_a_journal_without_lines_leaves_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "out")
+    journal.open()
+    journal.close()
     assert not list(tmp_path.iterdir())

@@ -23,6 +23,7 @@ from specli.engine.sequence import Sequence as Request
 from specli.engine.session import Session
 from specli.engine.stats import Statistics
 from specli.errors import UsageError
+from specli.files import FileIdentity
 from specli.gguf.file import GGUFFile
 from specli.models import model_class
 from specli.models.config import ModelConfig
@@ -78,6 +79,20 @@ class Run:
             SpecliError: The new ones do not fit.
         """
         self.binding.change(config)
+
+    @property
+    def files(self) -> tuple[FileIdentity, ...]:
+        """The model files in use, by content: target, then draft file; they are read whole."""
+        used = self.binding.used
+        opened = [self.loader.file, *([used.plan.pair.file] if used and used.plan.networks else [])]
+        return tuple(FileIdentity.of(path) for path in dict.fromkeys(path for file in opened for path in file.shards))
+
+    def renew(self) -> None:
+        """Nothing of earlier requests is left, as in a fresh process: n-gram tables, counters and cache are empty."""
+        used = self.binding.used
+        if used is not None:
+            used.renew()
+            self.binding.use(used)
 
     def start_lines(self) -> list[str]:
         """What runs where: target, kernels, drafters and why, placement of weights, memory."""

@@ -48,10 +48,19 @@ class GGUFFile:
         metadata: Key-value pairs of the first shard.
         tensors: Name to mapped tensor, in file order over all shards.
         n_bytes: Size on disk of all shards.
+        shards: Paths of all shards, the first one included.
     """
 
-    def __init__(self, path: Path, metadata: Metadata, tensors: dict[str, QuantTensor], n_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        metadata: Metadata,
+        tensors: dict[str, QuantTensor],
+        n_bytes: int,
+        others: Sequence[Path] = (),
+    ) -> None:
         self.path = path
+        self.shards = (path, *others)
         self.architecture = metadata.require("general.architecture", "str")
         self.metadata = metadata
         self.tensors = tensors
@@ -78,7 +87,8 @@ class GGUFFile:
             return cls(path, metadata, first.tensors, first.n_bytes)
         tensors = dict(first.tensors)
         n_bytes = first.n_bytes
-        for number, shard_path in enumerate(_other_shards(path, first.metadata, n_shards), 1):
+        others = _other_shards(path, first.metadata, n_shards)
+        for number, shard_path in enumerate(others, 1):
             shard = _Shard(shard_path)
             _check_shard(shard, number, n_shards)
             twice = tensors.keys() & shard.tensors.keys()
@@ -89,7 +99,7 @@ class GGUFFile:
         total = first.metadata.require("split.tensors.count", "i32")
         if total != len(tensors):
             raise FormatError(f"{path}: {n_shards} shards hold {len(tensors)} tensors, split.tensors.count is {total}")
-        return cls(path, metadata, tensors, n_bytes)
+        return cls(path, metadata, tensors, n_bytes, others)
 
     def close(self) -> None:
         """Lets go of the tensors. The mapping ends when nobody holds a tensor's data any more."""

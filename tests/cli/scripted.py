@@ -94,6 +94,7 @@ class ScriptedResult:
 
 @dataclass
 class ScriptedRun:
+    opener: ScriptedOpener
     config: RunConfig
     requests: list[RequestConfig]
     changes: list[RunConfig]
@@ -113,6 +114,11 @@ class ScriptedRun:
 
     def start_lines(self) -> list[str]:
         return [f"drafting: {','.join(self.config.speculation.types) or 'off'}"]
+
+    files = ()
+
+    def renew(self) -> None:
+        self.opener.n_renewed += 1
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
@@ -143,12 +149,14 @@ class ScriptedOpener:
         changes: Settings of drafters put in place of others.
         requests: Requests of all of them.
         n_open: Engines open now.
+        n_renewed: How often one was told to forget earlier requests.
     """
 
     configs: list[RunConfig] = field(default_factory=list)
     requests: list[RequestConfig] = field(default_factory=list)
     changes: list[RunConfig] = field(default_factory=list)
     n_open: int = 0
+    n_renewed: int = 0
 
     @contextmanager
     def __call__(self, config: RunConfig, report: Callable[[str], None]) -> Iterator[ScriptedRun]:
@@ -156,6 +164,6 @@ class ScriptedOpener:
         self.n_open += 1
         report("loading")
         try:
-            yield ScriptedRun(config, self.requests, self.changes)
+            yield ScriptedRun(self, config, self.requests, self.changes)
         finally:
             self.n_open -= 1

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from specli.cli import opener
+from specli.cli.batch import Results, Task, check_batch, check_stats_file, tasks_of
 from specli.cli.console import ERROR, TRACE, Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
-from specli.cli.prepare import request_config, run_config
-from specli.cli.prompts import Prompt, read_prompts
+from specli.cli.prepare import run_config
+from specli.cli.prompts import read_prompts
 from specli.cli.record import dump, write_lines
 from specli.cli.show import show_instead, show_start, show_tokens
-from specli.errors import UsageError
-from specli.files import check_writable
+from specli.errors import SpecliError, UsageError
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
     from specli.engine.load import Run
     from specli.engine.loop import Generation
-    from specli.engine.result import RunResult
 
 NO_TEMPLATE = "the prompt is used as it is; specli chat --single-turn applies the model's chat template"
 
@@ -40,37 +39,70 @@ def run(invocation: Invocation) -> None:
         return
     invocation = comparable(invocation)
     config = invocation.config
-    prompts = read_prompts(config)
+    tasks = tasks_of(config, read_prompts(config))
     setup = run_config(invocation.settings, config)
-    if config.output.stats_json:
-        check_writable(config.output.stats_json)
-    records = []
+    check_batch(config, setup)
+    check_stats_file(config)
     n_different = 0
     with invocation.console() as console, opener.open_run(setup, console.trace) as engine, InterruptFlag() as interrupt:
         show_start(engine, invocation.settings, console)
         if engine.has_template:
             console.info(NO_TEMPLATE)
-        answers: list[Generation] = []
-        for prompt in prompts:
-            with _framed(console, invocation, is_only=len(prompts) == 1):
-                answers.append(_generate(engine, prompt, invocation, console, interrupt))
-            result = engine.result()
-            if config.output.perf:
-                for line in result.lines(details=config.log.verbosity >= TRACE):
-                    console.info(line)
-            records.append(dump(_record(result, prompt, invocation)))
-            if config.output.json:
-                console.write(records[-1])
-            if interrupt.is_set:
-                break
+        if config.prompt.file is None:
+            n_failed, answers = 0, [_answer_one(engine, tasks[0], invocation, console, interrupt)]
+        else:
+            n_failed, answers = _answer_all(engine, setup, tasks, invocation, console, interrupt)
         if config.verify_lossless and not interrupt.is_set:
-            n_different = verify_lossless(engine, replace(setup, draft=None), prompts, answers, console)
-    if config.output.stats_json:
-        write_lines(config.output.stats_json, records)
+            n_different = verify_lossless(engine, replace(setup, draft=None), answers, console)
     if interrupt.is_set:
         raise typer.Exit(130)
-    if n_different:
+    if n_different or n_failed:
         raise typer.Exit(1)
+
+
+def _answer_one(
+    engine: Run, task: Task, invocation: Invocation, console: Console, interrupt: InterruptFlag
+) -> tuple[Task, Generation]:
+    """The prompt of the command line; what there is of it is written after an interrupt, too."""
+    output = invocation.config.output
+    with _framed(console, invocation, is_only=True):
+        generation = _generate(engine, task, invocation, console, interrupt)
+    line = dump(_record(engine, invocation, console))
+    if output.json:
+        console.write(line)
+    if output.stats_json:
+        write_lines(output.stats_json, [line])
+    return task, generation
+
+
+def _answer_all(
+    engine: Run,
+    setup: RunConfig,
+    tasks: Sequence[Task],
+    invocation: Invocation,
+    console: Console,
+    interrupt: InterruptFlag,
+) -> tuple[int, list[tuple[Task, Generation]]]:
+    """The prompts of a file one after another; how many failed, and the answers."""
+    answers: list[tuple[Task, Generation]] = []
+    with closing(Results(invocation.config, console, tasks)) as results:
+        for task in results.open(setup, engine.files if results.are_apart else ()):
+            if results.are_apart:
+                engine.renew()
+            try:
+                with _framed(console, invocation, is_only=len(tasks) == 1):
+                    generation = _generate(engine, task, invocation, console, interrupt)
+            except UsageError:
+                raise  # it is the same for all prompts
+            except SpecliError as error:
+                results.fail(task, error)
+            else:
+                answers.append((task, generation))
+                results.add(task, _record(engine, invocation, console))
+            if interrupt.is_set:
+                break
+        results.finish(is_interrupted=interrupt.is_set)
+        return results.n_failed, answers
 
 
 def comparable(invocation: Invocation) -> Invocation:
@@ -96,15 +128,13 @@ def comparable(invocation: Invocation) -> Invocation:
     return replace(invocation, config=replace(config, request=replace(config.request, sampling=seeded)))
 
 
-def verify_lossless(
-    engine: Run, setup: RunConfig, prompts: Sequence[Prompt], answers: Sequence[Generation], console: Console
-) -> int:
+def verify_lossless(engine: Run, setup: RunConfig, answers: Sequence[tuple[Task, Generation]], console: Console) -> int:
     """Generates again without drafters and says where tokens differ; the number of prompts where they do."""
     from specli.study.lossless import first_difference
 
     engine.change_drafters(replace(setup, speculation=replace(setup.speculation, types=("none",))))
     n_different = 0
-    for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), 1):
+    for task, answer in answers:
         found = first_difference(engine, answer.prompt, answer.request, answer.tokens)
         if found is None:
             continue
@@ -116,11 +146,10 @@ def verify_lossless(
         gap = "" if found.gap is None else f"; its best two tokens differ by {found.gap:.3g} in log-probability"
         console.log(
             ERROR,
-            f"error: prompt {number if prompt.id is None else prompt.id}: token {found.position} is {drafted} with "
-            f"drafting, {plain} without{gap}",
+            f"error: {task.name}: token {found.position} is {drafted} with drafting, {plain} without{gap}",
         )
     if not n_different:
-        n_tokens = sum(len(answer.tokens) for answer in answers)
+        n_tokens = sum(len(answer.tokens) for _, answer in answers)
         console.info(f"lossless: all {n_tokens} tokens are those of plain decoding")
     return n_different
 
@@ -134,17 +163,17 @@ def _framed(console: Console, invocation: Invocation, *, is_only: bool) -> Itera
 
 
 def _generate(
-    engine: Run, prompt: Prompt, invocation: Invocation, console: Console, interrupt: InterruptFlag
+    engine: Run, task: Task, invocation: Invocation, console: Console, interrupt: InterruptFlag
 ) -> Generation:
     """Streams one prompt's text."""
-    config = invocation.config
+    config, prompt = invocation.config, task.prompt
     ids = engine.encode(prompt.text)
     if config.prompt.verbose:
         show_tokens(engine.tokenizer, ids, console)
     is_streamed = not config.output.json
     if config.prompt.display and is_streamed:
         console.write(prompt.text)
-    events = engine.generate(ids, request_config(config), text=prompt.text)
+    events = engine.generate(ids, task.request, text=prompt.text)
     try:
         for event in events:
             if is_streamed and event.text:
@@ -156,7 +185,10 @@ def _generate(
     return events
 
 
-def _record(result: RunResult, prompt: Prompt, invocation: Invocation) -> dict[str, Any]:
-    """The JSON object of one prompt: the engine's, with the settings and the prompt's name."""
-    named = {} if prompt.id is None else {"id": prompt.id}
-    return {**named, **result.to_dict(), "settings": invocation.settings.effective(result.sampling)}
+def _record(engine: Run, invocation: Invocation, console: Console) -> dict[str, Any]:
+    """The JSON object of the latest prompt: the engine's, with the settings; the statistics lines are shown."""
+    result, config = engine.result(), invocation.config
+    if config.output.perf:
+        for line in result.lines(details=config.log.verbosity >= TRACE):
+            console.info(line)
+    return {**result.to_dict(), "settings": invocation.settings.effective(result.sampling)}

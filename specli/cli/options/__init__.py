@@ -23,6 +23,7 @@ OPTIONS: tuple[Option, ...] = (
 
 PANELS = (
     "Prompt",
+    "Many prompts",
     "Conversation",
     "Conversion",
     "Overrides",

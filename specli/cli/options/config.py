@@ -46,6 +46,7 @@ class PromptConfig:
         escape: Process backslash escapes in prompt, stop strings and DRY breakers.
         display: Print the prompt before the generated text.
         verbose: Print the prompt's tokens to stderr.
+        seed_per_prompt: Each prompt of a file has a seed of its own, made of the given one and its place.
     """
 
     text: str | None = None
@@ -53,6 +54,7 @@ class PromptConfig:
     escape: bool = True
     display: bool = False
     verbose: bool = False
+    seed_per_prompt: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,19 @@ class StudyConfig:
 
 
 @dataclass(frozen=True)
+class BatchConfig:
+    """How a run through many prompts is carried out; nothing here changes a result.
+
+    Attributes:
+        resume: Go on with the results that are there.
+        unordered: Results stay in the order in which they came.
+    """
+
+    resume: bool = False
+    unordered: bool = False
+
+
+@dataclass(frozen=True)
 class CommandConfig:
     """Everything a command line can set.
 
@@ -184,6 +199,7 @@ class CommandConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
     log: LogConfig = field(default_factory=LogConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
     verify_lossless: bool = False
     check_text: str | None = None
     chosen: frozenset[str] = frozenset()

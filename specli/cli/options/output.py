@@ -19,8 +19,12 @@ OPTIONS = (
         field="output.json", commands=("generate", "stats", "synth", "check"),
     ),
     output(
+        ("--stats-json",), "write the JSON object of the run to a file; with --prompts one line per prompt",
+        field="output.stats_json", kind=path("FILE.json"), commands=("generate",),
+    ),
+    output(
         ("--stats-json",), "write the JSON object of the run to a file",
-        field="output.stats_json", kind=path("FILE.json"), commands=("generate", "chat"),
+        field="output.stats_json", kind=path("FILE.json"), commands=("chat",),
     ),
     output(
         ("--trace",), "record every round in the JSON object",

@@ -7,6 +7,7 @@ from specli.cli.options.kinds import JSON_OBJECT, Kind, choice, file_text, integ
 from specli.cli.options.option import RUN, TEXT, Option
 
 prompt = partial(Option, panel="Prompt")
+batch = partial(Option, panel="Many prompts", commands=("generate",))
 chat = partial(Option, panel="Conversation", commands=("chat",))
 template = partial(Option, panel="Chat template", commands=("chat", "stats", "synth"))
 answer = partial(Option, panel="Chat template", commands=("chat",))
@@ -42,6 +43,18 @@ OWN = (
     prompt(
         ("--prompts",), "JSON Lines file of prompts: strings, or objects with prompt and optionally id",
         field="prompt.file", kind=path("FILE.jsonl", ".jsonl"), commands=("generate", "stats", "synth"),
+    ),
+    batch(
+        ("--resume",), "go on with the results that a run left in the file of --stats-json",
+        field="batch.resume",
+    ),
+    batch(
+        ("--unordered",), "results in the file of --stats-json stay in the order in which they came",
+        field="batch.unordered", needs=("output.stats_json",),
+    ),
+    batch(
+        ("--seed-per-prompt",), "each prompt has a seed of its own, made of --seed and its place in the file",
+        field="prompt.seed_per_prompt", needs=("prompt.file",),
     ),
     prompt(
         ("-e", "--escape"), "process escapes (\\n \\t \\xHH …) in prompt, stop strings and DRY breakers",

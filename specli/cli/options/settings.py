@@ -103,7 +103,7 @@ class Settings:
     def effective(self, sampling: SamplingSettings | None = None) -> dict[str, Any]:
         """Every setting with the value in force, by the long spelling of its first option; for JSON output.
 
-        The access token is left out.
+        The access token is left out, and so is how a run through many prompts is carried out.
 
         Args:
             sampling: What was in force, if the model had its own defaults.
@@ -116,7 +116,7 @@ class Settings:
         return {
             name: plain(read_field(config, field))
             for field, name in reversed(options.items())
-            if field and field != "source.hf_token"
+            if field and field != "source.hf_token" and not field.startswith("batch.")
         }
 
     def drafting(self, types: Collection[str]) -> list[dict[str, Any]]:
