@@ -11,7 +11,7 @@ keeps the target's distribution under such a rule, and would not under one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -19,12 +19,15 @@ from typing import NamedTuple
 from specli.drafters.costs import RowCosts
 
 MEMORY = 0.97  # weight of a round one round later: about the last 33 rounds count
-PRIOR = 0.6  # acceptance of a position before anything is known
-PRIOR_ROUNDS = 3.0  # how many rounds that belief weighs; deeper positions start from the one before them
+PRIOR = 0.5  # acceptance of a position before anything is known
+TABLE_PRIOR = 0.7  # a table proposes only where it has seen the newest n-gram before
+PRIOR_ROUNDS = 2.0  # how many rounds that belief weighs; deeper positions start from the one before them
 HYSTERESIS = 1.03  # another length must be so much better than the one in force
 NEGLIGIBLE = 0.01  # longer drafts are not looked at when all they add is so small a share
 FIRST_PROBE = 16  # rounds without a draft before one is tried again …
-LAST_PROBE = 512  # … twice as many after every try that changed nothing, at most so many
+LAST_PROBE = 512  # … twice as many after every try that changed nothing, at most so many …
+NEW_PROBE = 64  # … and at most so many in a new request
+REVIEW = 8  # rounds after which lengths are chosen again although no draft was verified
 PROBE_LENGTH = 2  # draft tokens of such a try
 DRAFT_WEIGHT = 0.2  # how far one draft moves the estimate of its drafter's time
 
@@ -32,11 +35,15 @@ DRAFT_WEIGHT = 0.2  # how far one draft moves the estimate of its drafter's time
 class Acceptance:
     """The chance that a draft token is accepted if those before it are, by position.
 
-    Worked example: nothing known, `PRIOR` .6 at every position. After a draft of 2 tokens of which one was accepted,
-    position 0 is (1 + 3 · .6) / (1 + 3) = .7 and position 1 is (0 + 3 · .7) / (1 + 3) = .525.
+    Args:
+        prior: What is believed before anything is known.
+
+    Worked example: nothing known, `PRIOR` .5 at every position. After a draft of 2 tokens of which one was accepted,
+    position 0 is (1 + 2 · .5) / (1 + 2) = .667 and position 1 is (0 + 2 · .667) / (1 + 2) = .444.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prior: float = PRIOR) -> None:
+        self._prior = prior
         self._accepted: list[float] = []
         self._reached: list[float] = []
 
@@ -55,7 +62,7 @@ class Acceptance:
 
     def chances(self) -> Iterator[float]:
         """The same without end."""
-        chance, product = PRIOR, 1.0
+        chance, product = self._prior, 1.0
         for accepted, reached in zip(self._accepted, self._reached, strict=True):
             chance = (accepted + PRIOR_ROUNDS * chance) / (reached + PRIOR_ROUNDS)
             product *= chance
@@ -111,11 +118,13 @@ class DrafterTraits:
         max_draft: Its configured longest draft, tokens; the choice never exceeds it.
         min_draft: Its configured shortest draft, tokens, ≥ 1; the choice is 0 or not below it.
         is_block: A draft takes the same time whatever its length.
+        prior: Chance that its first token is accepted, before anything is known.
     """
 
     max_draft: int
     min_draft: int = 1
     is_block: bool = False
+    prior: float = PRIOR
 
 
 class AdaptiveLengths:
@@ -135,15 +144,18 @@ class AdaptiveLengths:
         self.costs = costs
         self.traits = tuple(drafters)
         self._ordered = ordered
-        self._acceptance = [Acceptance() for _ in drafters]
+        self._acceptance = [Acceptance(traits.prior) for traits in drafters]
         self._draft_costs = [DraftCosts(is_block=traits.is_block) for traits in drafters]
         self._lengths = [0] * len(self.traits)  # in force
-        self._idle = [0] * len(self.traits)  # rounds since the drafter was last tried
-        self._patience = [FIRST_PROBE] * len(self.traits)
+        self._idle = [FIRST_PROBE] * len(self.traits)  # rounds since the last try, so that the first round is one
+        self._patience = [FIRST_PROBE // 2] * len(self.traits)
+        self._kept: list[Choice] = []  # the latest choice, which stays for `_n_kept` rounds if no verdict comes
+        self._n_kept = self._n_sequences = self._longest = 0
 
     def begin(self) -> None:
         """A new request: another text may suit a drafter that lost on the last one, so it is tried sooner."""
-        self._patience = [FIRST_PROBE] * len(self.traits)
+        self._patience = [min(patience, NEW_PROBE) for patience in self._patience]
+        self._n_kept = 0
 
     def choose(self, max_tokens: int, *, n_sequences: int = 1, n_other_rows: int = 0) -> list[Choice]:
         """Which drafters to ask, in order, and for how many tokens each.
@@ -156,24 +168,34 @@ class AdaptiveLengths:
         Returns:
             The drafters worth asking, and those whose turn it is to be tried again; empty for a plain round.
         """
+        if self._n_kept > 0 and self._n_sequences == n_sequences and max_tokens >= self._longest:
+            self._n_kept -= 1
+            return self._kept
+        self.costs.refresh()
         found: list[tuple[float, Choice]] = []
+        n_kept = REVIEW
         for index, traits in enumerate(self.traits):
             limit = min(max_tokens, traits.max_draft)
             length, gain = self._best(index, limit, n_sequences, n_other_rows)
-            if length == 0:
+            self._lengths[index] = length
+            if length:
+                self._patience[index] = FIRST_PROBE
+            else:
                 self._idle[index] += 1
                 if limit <= 0 or self._idle[index] < self._patience[index]:
-                    self._lengths[index] = 0
+                    n_kept = min(n_kept, self._patience[index] - self._idle[index] - 1)
                     continue
+                n_kept = 0
                 self._patience[index] = min(2 * self._patience[index], LAST_PROBE)
                 length, gain = min(limit, max(PROBE_LENGTH, traits.min_draft)), float("inf")  # a try comes first
-            else:
-                self._lengths[index] = length
-                self._patience[index] = FIRST_PROBE
             found.append((gain, Choice(index, length)))
         if not self._ordered:
             found.sort(key=lambda item: -item[0])
-        return [choice for _, choice in found]
+        self._kept = [choice for _, choice in found]
+        self._n_kept, self._n_sequences = max(0, n_kept), n_sequences
+        self._longest = max((choice.length for choice in self._kept), default=0)
+        self._idle = [idle + self._n_kept for idle in self._idle]
+        return self._kept
 
     def observe_draft(self, choice: Choice, ns: float) -> None:
         """Takes in what drafting took in one round, asking and showing tokens together."""
@@ -183,6 +205,10 @@ class AdaptiveLengths:
     def observe_verdict(self, drafter: int, n_accepted: int, n_draft: int) -> None:
         """Takes in what became of a draft of `n_draft` ≥ 1 tokens."""
         self._acceptance[drafter].observe(n_accepted, n_draft)
+        self._n_kept = 0
+        if self._lengths[drafter] == 0 and n_accepted == n_draft:  # a try could not go better: the next at once
+            self._patience[drafter] = max(FIRST_PROBE, self._patience[drafter] // 2)
+            self._idle[drafter] = self._patience[drafter]
 
     def survival(self, drafter: int, n_draft: int) -> list[float]:
         """Entry k: the chance that the first k + 1 of a drafter's tokens are accepted."""
@@ -208,32 +234,3 @@ class AdaptiveLengths:
         if best_gain < HYSTERESIS * current_gain:
             return current, current_gain
         return best, best_gain
-
-
-def allocate(
-    survivals: Sequence[Sequence[float]], costs: Callable[[int], float], *, base: int, draft_ns: float = 0.0
-) -> list[int]:
-    """How many tokens of each draft to verify: the rows of a step shared among its sequences (D-Cut's second stage).
-
-    Args:
-        survivals: For each sequence the chance, falling, that its draft is accepted up to a token.
-        costs: Time of a forward by rows.
-        base: Rows the step has anyway: one for each sequence, and those of prompts.
-        draft_ns: What the drafts took already.
-
-    Returns:
-        The leading tokens to keep of each draft, which make (sequences + accepted tokens) / time largest; of equal
-        choices the one with fewer rows, of equal chances the lower sequence.
-    """
-    scores = sorted((-chance, k, i) for i, chances in enumerate(survivals) for k, chance in enumerate(chances))
-    best_m, accepted = 0, 0.0
-    best = len(survivals) / (costs(base) + draft_ns)
-    for m, (score, _, _) in enumerate(scores, start=1):
-        accepted -= score
-        gain = (len(survivals) + accepted) / (costs(base + m) + draft_ns)
-        if gain > best:
-            best_m, best = m, gain
-    keep = [0] * len(survivals)
-    for _, _, i in scores[:best_m]:
-        keep[i] += 1
-    return keep

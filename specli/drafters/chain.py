@@ -79,18 +79,21 @@ class DrafterChain:
 
     def process(self, parts: Sequence[TargetBatch]) -> None:
         """Shows every drafter what a forward added to the sequences, which share the time."""
-        prompts, rounds = parts, []
-        if self.lengths is not None:
-            prompts = [part for part in parts if part.slot not in self._generating]
-            rounds = [part for part in parts if part.slot in self._generating]
+        if self.lengths is None:
+            for i in range(len(self.drafters)):
+                self._show(i, parts)
+            return
+        prompts = [part for part in parts if part.slot not in self._generating]
+        rounds = [part for part in parts if part.slot in self._generating] if prompts else parts
         for i, drafter in enumerate(self.drafters):
-            shown = parts
-            if rounds and drafter.reads_features and i not in self._asked:
+            asked = self._asked.get(i)
+            holds = drafter.reads_features and asked is None
+            shown = prompts if holds else parts
+            if holds and rounds:
                 self._held[i].add(rounds)
-                shown = prompts
             elapsed = self._show(i, shown) if shown else 0
-            if self.lengths is not None and i in self._asked:
-                choice, ns = self._asked[i]
+            if asked is not None:
+                choice, ns = asked
                 self.lengths.observe_draft(choice, ns + elapsed)
         self._asked.clear()
         for i, held in enumerate(self._held):

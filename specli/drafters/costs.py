@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 OWN_WEIGHT = 0.2  # how far one observation moves the cost of its own row count
 DRIFT_WEIGHT = 0.1  # and those of all others: a machine that slows down slows every size
-TOLERANCE = 0.01  # a cost must have moved so far before the table between the sizes is drawn anew
+TOLERANCE = 0.02  # a cost must have moved so far before the table between the sizes is drawn anew
 SURPRISE = 2.0  # an observation counts as at most this factor off, so that one pause of the machine decides nothing
 
 
@@ -38,19 +40,36 @@ class RowCosts:
     def __init__(self, measured: Mapping[int, float]) -> None:
         self._shape = dict(measured)
         self._scale = 1.0  # how much slower than measured the machine is now
-        self._dense: list[float] = []  # entry r: `_shape` between its sizes, at least that of one row
+        self._is_stale = False
+        self._between: list[float] = []  # entry r: `_shape` between its sizes, at least that of one row
 
     def __call__(self, rows: int) -> float:
         """The expected time of a forward of `rows` rows; never less than that of one row."""
-        while rows >= len(self._dense):
-            self._dense.append(max(self._shape[1], interpolate(self._shape, max(1, len(self._dense)))))
-        return self._scale * self._dense[rows]
+        if rows >= len(self._between):
+            self._extend(rows)
+        return self._scale * self._between[rows]
 
     def observe(self, rows: int, ns: float) -> None:
         """Takes in a forward of `rows` rows that took `ns`."""
-        expected = self(rows)
-        ratio = min(max(ns / expected, 1 / SURPRISE), SURPRISE)
-        self._scale *= ratio**DRIFT_WEIGHT
-        self._shape[rows] = self._shape.get(rows, self._dense[rows]) * ratio ** (OWN_WEIGHT - DRIFT_WEIGHT)
-        if abs(self._shape[rows] - self._dense[rows]) > TOLERANCE * self._dense[rows]:
-            self._dense.clear()
+        ratio = min(max(ns / self(rows), 1 / SURPRISE), SURPRISE) - 1
+        self._scale *= 1 + DRIFT_WEIGHT * ratio
+        expected = self._between[rows]
+        own = self._shape[rows] = self._shape.get(rows, expected) * (1 + (OWN_WEIGHT - DRIFT_WEIGHT) * ratio)
+        self._is_stale |= abs(own - expected) > TOLERANCE * expected
+
+    def refresh(self) -> None:
+        """Draws the costs between the sizes anew if they have moved; until then they stay as they were."""
+        if self._is_stale:
+            self._extend(len(self._between) // 2)
+
+    def _extend(self, rows: int) -> None:
+        """Draws the costs between the sizes for up to `rows` rows and twice as many."""
+        self._is_stale = False
+        sizes = sorted(self._shape)
+        costs = [self._shape[size] for size in sizes]
+        most = 2 * rows
+        if len(sizes) > 1 and most > sizes[-1]:  # on along the last line
+            slope = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
+            costs.append(costs[-1] + slope * (most - sizes[-1]))
+            sizes.append(most)
+        self._between = np.maximum(np.interp(np.arange(most + 1), sizes, costs), self._shape[1]).tolist()

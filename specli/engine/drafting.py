@@ -20,7 +20,7 @@ from specli.drafters import (
     detect_type,
     networks_of,
 )
-from specli.drafters.adaptive import AdaptiveLengths, DrafterTraits
+from specli.drafters.adaptive import TABLE_PRIOR, AdaptiveLengths, DrafterTraits
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
 from specli.drafters.costs import RowCosts
@@ -201,6 +201,7 @@ class DrafterSet:
         self.plan = plan
         self._target = target
         self.weight_lines: list[str] = []
+        self._lengths: AdaptiveLengths | None = None
         with ExitStack() as stack:
             self.chain = DrafterChain([self._build(spec, report, stack) for spec in plan.specs])
             end_ids = plan.tokenizer.eog_ids
@@ -222,14 +223,20 @@ class DrafterSet:
         return self.plan.config.speculation.adaptive and self.synthetic is None and bool(self.chain.drafters)
 
     def adapt(self, costs: RowCosts) -> None:
-        """Chooses draft lengths from now on, from what forwards of the target cost."""
+        """Chooses draft lengths from now on, from what forwards of the target cost.
+
+        What was learnt of the drafters' acceptance stays when they are renewed.
+        """
+        if self._lengths is not None and self._lengths.costs is costs:
+            self.chain.lengths = self._lengths
+            return
         speculation, traits = self.plan.config.speculation, []
         for spec, drafter in zip(self.plan.specs, self.chain.drafters, strict=True):
             if isinstance(spec, NetworkSpec):
                 traits.append(DrafterTraits(drafter.max_draft, max(1, speculation.draft.n_min), is_block=spec.is_block))
             else:
-                traits.append(DrafterTraits(drafter.max_draft))
-        self.chain.lengths = AdaptiveLengths(costs, traits, ordered=speculation.ordered)
+                traits.append(DrafterTraits(drafter.max_draft, prior=TABLE_PRIOR))
+        self._lengths = self.chain.lengths = AdaptiveLengths(costs, traits, ordered=speculation.ordered)
 
     def renew(self) -> None:
         """Tables start empty and counters at zero, as in a fresh process; what earlier requests taught is dropped.
