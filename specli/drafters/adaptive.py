@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from specli.drafters.costs import RowCosts
+from specli.drafters.costs import SURPRISE, RowCosts
 
 MEMORY = 0.97  # weight of a round one round later: about the last 33 rounds count
 PRIOR = 0.5  # acceptance of a position before anything is known
@@ -82,16 +82,22 @@ class DraftCosts:
     def __init__(self, *, is_block: bool) -> None:
         self._is_block = is_block
         self._unit = 0.0  # per token and one more, or per block
-        self._is_known = False
+        self._n_seen = 0
 
     def _size(self, n_draft: int) -> int:
         return 1 if self._is_block else n_draft + 1
 
     def observe(self, n_draft: int, ns: float) -> None:
-        """Takes in a round: `n_draft` tokens were asked for, and drafting took `ns` in all."""
+        """Takes in a round: `n_draft` tokens were asked for, and drafting took `ns` in all.
+
+        A drafter's first round is not counted, as it also prepares what later ones repeat. Any other counts as at most
+        a factor of `SURPRISE` off, so that one pause of the machine does not end drafting.
+        """
         unit = ns / self._size(n_draft)
-        self._unit += (unit - self._unit) * (DRAFT_WEIGHT if self._is_known else 1.0)
-        self._is_known = True
+        if self._n_seen > 1:
+            unit = self._unit + DRAFT_WEIGHT * (min(unit, SURPRISE * self._unit) - self._unit)
+        self._unit = unit if self._n_seen else 0.0
+        self._n_seen += 1
 
     def __call__(self, n_draft: int) -> float:
         """The expected time for up to `n_draft` tokens; 0 while nothing is known."""
