@@ -11,7 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "specli"
 
 # Package → packages it may import (docs/architecture.md §2). Top-level modules are open to all.
 ALLOWED = {
-    "cli": {"demo", "study", "engine", "sampling", "convert", "drafters", "models", "kernels", "gguf", "tokenizer"},
+    "cli": {
+        "demo", "study", "serve", "engine", "sampling", "convert", "drafters", "models", "kernels", "gguf", "tokenizer",
+    },
+    "serve": {"engine", "sampling", "drafters", "tokenizer"},
     "study": {"engine", "sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "engine": {"sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "sampling": {"kernels", "gguf", "tokenizer"},
@@ -22,7 +25,7 @@ ALLOWED = {
     "demo": {"convert"},
     "tokenizer": {"gguf"},
     "gguf": set(),
-}
+}  # fmt: skip
 OPEN = {"errors", "_version"}
 
 

@@ -3,6 +3,7 @@
 COMMANDS = {
     "generate": "Continue a prompt: text to stdout, statistics to stderr",
     "chat": "Talk to a model with its chat template",
+    "serve": "Serve many clients over HTTP, with llama.cpp's and OpenAI's routes",
     "stats": "Compare drafters on a set of prompts",
     "synth": "Measure with synthetic acceptance (no valid model output)",
     "check": "Tell whether a drafter fits a model, before weights are read",

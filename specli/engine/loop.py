@@ -251,7 +251,7 @@ class Engine:
         keep, _, index = max((self._reusable(slot, sequence), -slot.last_used, -slot.index) for slot in idle)
         slot = self.slots[-index]
         self._rewind(slot, keep)
-        slot.sequence, sequence.slot, sequence.n_read = sequence, slot, keep
+        slot.sequence, sequence.slot, sequence.slot_index, sequence.n_read = sequence, slot, slot.index, keep
         sequence.drafters = self.chain.counters(slot.index)
         sequence.timings.cache_n = keep
         sequence.timings.prompt_ns = time.perf_counter_ns() - begun
@@ -262,9 +262,10 @@ class Engine:
 
         The last token of the prompt is evaluated in any case, for its logits; one token more when a drafter reads
         features, because its newest cell pairs a token with its successor (see `Drafter.rewind`). Nothing is kept when
-        recurrent layers no longer know the state at the end of the prefix, or all logits of the prompt are wanted.
+        recurrent layers no longer know the state at the end of the prefix, all logits of the prompt are wanted, or the
+        request does not want it.
         """
-        if sequence.request.prompt_logprobs:
+        if sequence.request.prompt_logprobs or not sequence.reuses:
             return 0
         keep = common_prefix(slot.history, sequence.prompt[:-1])
         if self.chain.reads_features:

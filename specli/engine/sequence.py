@@ -99,6 +99,8 @@ class Sequence:
         request: As given.
         sampler: As given.
         slot: Where its tokens are; None before the first step and after the last.
+        slot_index: The number of that slot, still known afterwards; -1 before.
+        reuses: What a slot holds of the prompt is not evaluated again. Set before the first step, if at all.
         n_read: Tokens of the prompt that are in the cache.
         tokens: Generated token ids, end token included.
         text: Their text, up to a stop string.
@@ -120,6 +122,8 @@ class Sequence:
         self.request = request
         self.sampler = sampler
         self.slot: Slot | None = None
+        self.slot_index = -1
+        self.reuses = True
         self.n_read = 0
         self.tokens: list[int] = []
         self.text = ""
@@ -143,6 +147,11 @@ class Sequence:
     def is_reading(self) -> bool:
         """Tokens of the prompt are still to be evaluated."""
         return self.n_read < len(self.prompt)
+
+    @property
+    def stopping_word(self) -> str:
+        """The stop string that ended it, or nothing."""
+        return self._stops.matched or ""
 
     def room(self, n_ctx: int) -> int:
         """Draft tokens that the request can use in the next round at most; may be negative."""

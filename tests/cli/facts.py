@@ -8,6 +8,18 @@ set.
 import math
 
 FACTS = [
+    # server
+    ("--host", "127.0.0.1", "LLAMA_ARG_HOST"),
+    ("--port", 8080, "LLAMA_ARG_PORT"),
+    ("--api-key", (), "LLAMA_API_KEY"),
+    ("--parallel -np", -1, "LLAMA_ARG_N_PARALLEL"),
+    ("--alias -a", (), "LLAMA_ARG_ALIAS"),
+    ("--slots / --no-slots", True, "LLAMA_ARG_ENDPOINT_SLOTS"),
+    ("--metrics", False, "LLAMA_ARG_ENDPOINT_METRICS"),
+    ("--props", False, "LLAMA_ARG_ENDPOINT_PROPS"),
+    ("--timeout -to", 3600, "LLAMA_ARG_TIMEOUT"),
+    ("--sse-ping-interval", 30, "LLAMA_ARG_SSE_PING_INTERVAL"),
+    ("--prefill-assistant / --no-prefill-assistant", True, "LLAMA_ARG_PREFILL_ASSISTANT"),
     # 2.1 selection and lengths
     ("--spec-type", (), "LLAMA_ARG_SPEC_TYPE"),
     ("--spec-draft-n-max", 3, "LLAMA_ARG_SPEC_DRAFT_N_MAX"),
@@ -151,6 +163,10 @@ FACTS = [
 ]  # fmt: skip
 
 VALUES = [
+    ("--api-key a,b --api-key c", "serve.api_keys", ("a", "b", "c")),
+    ("--port 0 -np 3", "serve.n_parallel", 3),
+    ("--no-slots", "serve.has_slots", False),
+    ("--queue 5", "serve.n_queue", 5),
     ("--spec-type ngram-mod,draft-eagle3", "speculation.types", ("ngram-mod", "draft-eagle3")),
     ("--spec-type none", "speculation.types", ("none",)),
     ("--spec-draft-sampling probabilistic", "speculation.draft.probabilistic", True),
@@ -303,7 +319,7 @@ REFUSED = [
 IDLE = [
     "--no-spec-draft-backend-sampling", "--mmproj m.gguf", "-mm m.gguf", "--no-repack", "-nr", "-nkvo", "--op-offload",
     "-sm layer", "-ts 1,1", "-mg 1", "-lm mlock", "-lm none", "-lzm on", "-fit on", "-fitt 512", "-fitc 512",
-    "--keep -1", "-np 4", "-ctxcp 8", "-cms 64", "-cram 100", "--swa-checkpoints 8", "--no-jinja", "-bs",
+    "--keep -1", "-ctxcp 8", "-cms 64", "-cram 100", "--swa-checkpoints 8", "--no-jinja", "-bs",
     "--backend-sampling", "--spec-draft-p-split 0.2", "--draft-p-split 0.2", "--no-mmap", "--mlock", "--direct-io",
     "--warmup", "-Cb 3", "-Crb 0-1", "--poll-batch 1", "-Cbd 3", "-Crbd 0-1", "--spec-draft-poll-batch 1", "-dt 0.1",
     "-gaw 512", "-ptc 10", "-fa off", "--reasoning-budget-message x", "--mmproj-auto", "--no-host",
@@ -312,7 +328,7 @@ IDLE = [
 
 SATISFIED = [
     "--spec-draft-backend-sampling", "--repack", "-kvo", "--no-op-offload", "-sm none", "-mg 0", "-lm mmap", "-lm auto",
-    "-fit off", "--keep 0", "-np 1", "-cram 0", "--draft-p-split 0.1", "--mmap", "--no-warmup", "-fa on",
+    "-fit off", "--keep 0", "-cram 0", "--draft-p-split 0.1", "--mmap", "--no-warmup", "-fa on",
     "-fa auto", "--swa-full", "--no-mmproj", "--yarn-ext-factor -1", "--rope-freq-base 0", "-gan 1", "-ptc -1",
     "--no-context-shift", "-no-cnv",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from specli.cli.options import compute, conversion, drafting, model, output, prompt, refused, sampling
+from specli.cli.options import compute, conversion, drafting, model, output, prompt, refused, sampling, serving
 from specli.cli.options.option import Option
 
 OPTIONS: tuple[Option, ...] = (
@@ -18,6 +18,7 @@ OPTIONS: tuple[Option, ...] = (
     *compute.OPTIONS,
     *output.OPTIONS,
     *conversion.OPTIONS,
+    *serving.OPTIONS,
     *refused.OPTIONS,
 )
 
@@ -26,6 +27,7 @@ PANELS = (
     "Many prompts",
     "Conversation",
     "Conversion",
+    "Server",
     "Overrides",
     "Study",
     "Target model",

@@ -165,7 +165,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     Variables of llama.cpp's other programs are left alone.
     """
     known = {name for option in OPTIONS for name in (option.env, option.negative_env) if name} | set(OTHER_VARIABLES)
-    tails = {name.removeprefix(VARIABLE_PREFIX): name for name in sorted(known)}
+    tails = {name.removeprefix(VARIABLE_PREFIX): name for name in sorted(known) if name.startswith(VARIABLE_PREFIX)}
     warnings = []
     for name in sorted(environ):
         if name.startswith("LLAMA_ARG") and environ[name] and name not in known:

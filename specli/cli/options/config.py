@@ -11,6 +11,7 @@ from specli.convert.config import ConvertConfig
 from specli.drafters import default_speculation
 from specli.engine.config import ModelLoadConfig, RequestConfig, SpeculationConfig
 from specli.sampling.config import SamplingSettings
+from specli.serve.config import ServeConfig
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ class CommandConfig:
     log: LogConfig = field(default_factory=LogConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    serve: ServeConfig = field(default_factory=ServeConfig)
     verify_lossless: bool = False
     check_text: str | None = None
     chosen: frozenset[str] = frozenset()

@@ -7,7 +7,8 @@ from typing import Any
 
 from specli.cli.options.kinds import FLAG, Kind
 
-RUN = ("generate", "chat", "stats", "synth")
+LOCAL = ("generate", "chat", "stats", "synth")
+RUN = (*LOCAL, "serve")
 TEXT = ("generate", "chat")
 
 

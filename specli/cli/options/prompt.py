@@ -4,17 +4,17 @@ from dataclasses import replace
 from functools import partial
 
 from specli.cli.options.kinds import JSON_OBJECT, Kind, choice, file_text, integer, on_off, path, text
-from specli.cli.options.option import RUN, TEXT, Option
+from specli.cli.options.option import LOCAL, RUN, TEXT, Option
 
-prompt = partial(Option, panel="Prompt")
 batch = partial(Option, panel="Many prompts", commands=("generate",))
+prompt = partial(Option, panel="Prompt", commands=LOCAL)
 chat = partial(Option, panel="Conversation", commands=("chat",))
-template = partial(Option, panel="Chat template", commands=("chat", "stats", "synth"))
+template = partial(Option, panel="Chat template", commands=("chat", "stats", "synth", "serve"))
 answer = partial(Option, panel="Chat template", commands=("chat",))
 COMPLETION_ONLY = "it belongs to the interactive mode of llama-completion; use specli chat"
 FRAMED = "the chat template frames the inputs of specli chat"
 NO_TEMPLATE = "generate takes the prompt as it is; specli chat applies the chat template"
-NOT_CHAT = tuple(command for command in RUN if command != "chat")
+NOT_CHAT = tuple(command for command in LOCAL if command != "chat")
 
 
 def read_budget(value: str) -> int:
@@ -58,15 +58,15 @@ OWN = (
     ),
     prompt(
         ("-e", "--escape"), "process escapes (\\n \\t \\xHH …) in prompt, stop strings and DRY breakers",
-        negative=("--no-escape",), field="prompt.escape",
+        negative=("--no-escape",), field="prompt.escape", commands=RUN,
     ),
     prompt(
         ("-r", "--reverse-prompt"), "stop string; may be repeated",
-        field="request.stop", kind=text("TEXT", append=True),
+        field="request.stop", kind=text("TEXT", append=True), commands=RUN,
     ),
     prompt(
         ("-sp", "--special"), "print control tokens",
-        field="request.special",
+        field="request.special", commands=RUN,
     ),
     prompt(
         ("--verbose-prompt",), "list the prompt's tokens on stderr",

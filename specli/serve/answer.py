@@ -1,0 +1,134 @@
+"""One client's request on the event loop: what comes from the engine, as a whole or as a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from specli.engine.sequence import Sequence, TokenLogprob
+from specli.serve.errors import RequestError
+from specli.serve.fields import Params
+from specli.serve.records import ChatForm, CompletionForm, Form, event, timings_record
+from specli.serve.worker import Batch, Ticket, Worker
+
+MAX_UNREAD = 4096
+"""Steps of an answer that may wait for a client that does not read; then the answer is given up."""
+
+PING = b":\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+class Answer:
+    """The sequences of one request.
+
+    Args:
+        sequences: What is generated, in the order of the answer.
+        worker: Runs them.
+    """
+
+    def __init__(self, sequences: list[Sequence], worker: Worker) -> None:
+        self.sequences = sequences
+        self.tickets = [Ticket(sequence, index, self._put) for index, sequence in enumerate(sequences)]
+        self._is_given_up = False
+        self._worker = worker
+        self._queue: asyncio.Queue[Batch] = asyncio.Queue()
+
+    async def next(self) -> Batch:
+        """The next news of any of the sequences.
+
+        Raises:
+            RequestError: One of them failed, which ends the others.
+        """
+        batch = await self._queue.get()
+        if batch.error is not None:
+            self.cancel()
+            raise batch.error
+        return batch
+
+    async def wait(self, batch: Batch) -> None:
+        """Waits for the end of all, from the first batch on.
+
+        Raises:
+            RequestError: One of them failed.
+        """
+        n_open = len(self.sequences) - batch.is_last
+        while n_open:
+            n_open -= (await self.next()).is_last
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._worker.cancel(self.tickets)
+
+    def _put(self, batch: Batch) -> None:
+        if self._is_given_up:
+            return
+        if self._queue.qsize() >= MAX_UNREAD and not batch.is_last:
+            self._is_given_up = True
+            self.cancel()
+            error = RequestError("the client does not read its answer", "server_error")
+            batch = Batch(batch.index, [], is_last=True, error=error)
+        self._queue.put_nowait(batch)
+
+
+@dataclass
+class _Pending:
+    """What a sequence of a stream has not told yet.
+
+    Attributes:
+        has_begun: Its first event is out.
+        logprobs: Of tokens whose text is held back.
+    """
+
+    has_begun: bool = False
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+async def stream(answer: Answer, form: Form, params: Params, first: Batch) -> AsyncIterator[bytes]:
+    """The events of an answer, its end mark included; an error becomes the last event."""
+    pending = [_Pending() for _ in answer.sequences]
+    n_open, batch = len(answer.sequences), first
+    try:
+        while True:
+            yield b"".join(map(event, events_of(answer, form, params, batch, pending[batch.index])))
+            n_open -= batch.is_last
+            if not n_open:
+                break
+            while True:
+                try:
+                    timeout = params.ping_interval if params.ping_interval >= 0 else None
+                    batch = await asyncio.wait_for(answer.next(), timeout or None)
+                    break
+                except asyncio.TimeoutError:
+                    yield PING
+    except RequestError as error:
+        yield event(error.record())
+        return
+    if params.has_usage and isinstance(form, CompletionForm | ChatForm):
+        yield event(form.usage(answer.sequences))
+    if form.ends_with_done:
+        yield DONE
+
+
+def events_of(answer: Answer, form: Form, params: Params, batch: Batch, pending: _Pending) -> list[dict[str, object]]:
+    """The events of one batch."""
+    index, sequence = batch.index, answer.sequences[batch.index]
+    events: list[dict[str, object]] = []
+    if not pending.has_begun:
+        pending.has_begun = True
+        events += form.begin(index)
+    for token in batch.events:
+        if token.logprob is not None:
+            pending.logprobs.append(token.logprob)
+        if not token.text and not (params.has_tokens and not form.ends_with_done):
+            continue
+        part = form.part(sequence, index, token, pending.logprobs)
+        pending.logprobs = []
+        if params.shows_drafters:
+            part["drafter"] = token.from_draft
+        if params.has_timings:
+            part["timings"] = timings_record(sequence)
+        events.append(part)
+    if batch.is_last:
+        events += form.end(sequence, index, pending.logprobs)
+    return events

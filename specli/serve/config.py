@@ -1,0 +1,56 @@
+"""Settings of the server as one frozen record, with llama.cpp's defaults (`tools/server`, b11434)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AUTO_SLOTS = 4
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """How requests are taken.
+
+    Attributes:
+        host: Address to listen on.
+        port: Its port; 0 = any free one.
+        api_keys: Keys of which a request must show one; empty = none is asked for.
+        n_parallel: Requests that run at once; -1 = chosen here. A given number shares `-c` among them.
+        aliases: Names of the model for clients; empty = the file's name.
+        has_slots: `/slots` answers.
+        has_metrics: `/metrics` answers.
+        has_props: `POST /props` answers.
+        timeout: Seconds a client may take to send a request or to read a piece of its answer.
+        ping_interval: Seconds of silence after which a stream gets a comment; -1 = never.
+        n_queue: Requests that may wait for a slot; more are refused with status 503.
+        grace: Seconds that requests under way get to finish after SIGTERM.
+        cors_origins: `*` reflects any origin, `localhost` only those of this machine; else the one origin allowed.
+        prefills: A last message of the assistant is continued.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_keys: tuple[str, ...] = ()
+    n_parallel: int = -1
+    aliases: tuple[str, ...] = ()
+    has_slots: bool = True
+    has_metrics: bool = False
+    has_props: bool = False
+    timeout: int = 3600
+    ping_interval: int = 30
+    n_queue: int = 256
+    grace: float = 10.0
+    cors_origins: str = "*"
+    prefills: bool = True
+
+    @property
+    def n_slots(self) -> int:
+        """Requests that run at once."""
+        return AUTO_SLOTS if self.n_parallel < 0 else max(1, self.n_parallel)
+
+    def slot_context(self, n_ctx: int) -> int:
+        """Tokens of context of each slot, from `-c`; 0 = the model's trained context.
+
+        As in llama.cpp a given number of slots shares the context, while without one any request may use all of it.
+        """
+        return n_ctx if self.n_parallel < 0 or not n_ctx else max(1, n_ctx // self.n_slots)

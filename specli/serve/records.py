@@ -1,0 +1,357 @@
+"""The JSON of answers: native records, OpenAI's, and events (llama.cpp `tools/server/server-task.cpp`, b11434)."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specli._version import __version__
+from specli.engine.sequence import Sequence, TokenEvent, TokenLogprob
+from specli.engine.stats import Timings
+from specli.sampling.config import SamplingSettings
+from specli.serve.fields import Params
+from specli.tokenizer import Tokenizer
+
+BUILD = f"b0-specli-{__version__}"  # llama.cpp's begin with b, and clients look at that
+LOWEST = -3.4028234663852886e38  # log-probability of what cannot be: JSON has no infinity
+STOP_TYPES = {"eos": "eos", "stop": "word", "limit": "limit", "context": "limit"}
+FINISHED = {"eos": "stop", "stop": "stop", "limit": "length", "context": "length"}
+
+
+def dump(value: Any) -> bytes:
+    """JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def event(value: Any) -> bytes:
+    """An event of a stream."""
+    return b"data: " + dump(value) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all answers of one request share.
+
+    Attributes:
+        params: What was asked for.
+        model: The model's name.
+        types: Drafter types at work.
+        tokenizer: The target's.
+        id: The request's name.
+    """
+
+    params: Params
+    model: str
+    types: tuple[str, ...]
+    tokenizer: Tokenizer
+    id: str = field(default_factory=lambda: "chatcmpl-" + uuid.uuid4().hex)
+
+
+def timings_record(sequence: Sequence) -> dict[str, Any]:
+    """Times and counts of a request; rates without a denominator are 0. `drafters` is specli's own."""
+    t: Timings = sequence.timings
+    prompt_ms, predicted_ms = t.prompt_ns / 1e6, t.predicted_ns / 1e6
+    record: dict[str, Any] = {
+        "cache_n": t.cache_n,
+        "prompt_n": t.prompt_n,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": t.prompt_per_token_ms or 0.0,
+        "prompt_per_second": t.prompt_per_second or 0.0,
+        "predicted_n": t.predicted_n,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": t.predicted_per_token_ms or 0.0,
+        "predicted_per_second": t.predicted_per_second or 0.0,
+    }
+    if t.draft_n:
+        record |= {"draft_n": t.draft_n, "draft_n_accepted": t.draft_n_accepted}
+    if sequence.drafters:
+        record["drafters"] = [
+            {
+                "type": stats.name,
+                "draft_n": stats.gen_tokens,
+                "draft_n_accepted": stats.acc_tokens,
+                "n_drafts": stats.gen_drafts,
+                "accepted_per_position": list(stats.acc_per_pos),
+            }
+            for stats in sequence.drafters
+        ]
+    return record
+
+
+def usage_record(sequences: Iterable[Sequence]) -> dict[str, Any]:
+    """Token counts; a prompt that several answers share counts once per answer, as in llama.cpp."""
+    known = list(sequences)
+    made, given = sum(len(each.tokens) for each in known), sum(len(each.prompt) for each in known)
+    return {
+        "completion_tokens": made,
+        "prompt_tokens": given,
+        "total_tokens": made + given,
+        "prompt_tokens_details": {"cached_tokens": sum(each.timings.cache_n for each in known)},
+    }
+
+
+def probabilities(items: Iterable[TokenLogprob], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Log-probabilities of tokens and of the most likely ones at their places."""
+
+    def entry(token: int, logprob: float | None) -> dict[str, Any]:
+        piece = tokenizer.piece(token, special=True)
+        value = LOWEST if logprob is None or logprob < LOWEST else logprob
+        return {"id": token, "token": piece.decode(errors="ignore"), "bytes": list(piece), "logprob": value}
+
+    return [
+        {**entry(item.id, item.logprob), "top_logprobs": [entry(token, logprob) for token, logprob in item.top]}
+        for item in items
+    ]
+
+
+def settings_record(params: Params, sampling: SamplingSettings, types: tuple[str, ...]) -> dict[str, Any]:
+    """What a request was generated with."""
+    s, request = sampling, params.request
+    return {
+        "seed": s.seed,
+        "temperature": s.temperature,
+        "dynatemp_range": s.dynatemp_range,
+        "dynatemp_exponent": s.dynatemp_exponent,
+        "top_k": s.top_k,
+        "top_p": s.top_p,
+        "min_p": s.min_p,
+        "top_n_sigma": s.top_n_sigma,
+        "xtc_probability": s.xtc_probability,
+        "xtc_threshold": s.xtc_threshold,
+        "typical_p": s.typical_p,
+        "repeat_last_n": s.repeat_last_n,
+        "repeat_penalty": s.repeat_penalty,
+        "presence_penalty": s.presence_penalty,
+        "frequency_penalty": s.frequency_penalty,
+        "dry_multiplier": s.dry_multiplier,
+        "dry_base": s.dry_base,
+        "dry_allowed_length": s.dry_allowed_length,
+        "dry_penalty_last_n": s.dry_penalty_last_n,
+        "dry_sequence_breakers": list(s.dry_sequence_breakers),
+        "mirostat": s.mirostat,
+        "mirostat_tau": s.mirostat_ent,
+        "mirostat_eta": s.mirostat_lr,
+        "adaptive_target": s.adaptive_target,
+        "adaptive_decay": s.adaptive_decay,
+        "stop": list(request.stop),
+        "max_tokens": request.n_predict,
+        "n_predict": request.n_predict,
+        "ignore_eos": s.ignore_eos,
+        "stream": params.is_stream,
+        "logit_bias": [{"token": token, "bias": max(bias, LOWEST)} for token, bias in s.logit_bias],
+        "n_probs": request.logprobs,
+        "min_keep": s.min_keep,
+        "grammar": s.grammar or "",
+        "samplers": list(s.samplers),
+        "speculative.types": ",".join(types or ("none",)),
+        "timings_per_token": params.has_timings,
+        "post_sampling_probs": False,
+    }
+
+
+def native_record(context: Context, sequence: Sequence, index: int, *, is_part: bool) -> dict[str, Any]:
+    """The answer of `/completion`.
+
+    Args:
+        context: Of the request.
+        sequence: The finished generation.
+        index: Its number in the request.
+        is_part: It ends a stream, which has told text and tokens before.
+    """
+    params = context.params
+    sampling = sequence.request.sampling.settings()
+    record = {
+        "index": index,
+        "content": "" if is_part else sequence.text,
+        "tokens": sequence.tokens if params.has_tokens and not is_part else [],
+        "id_slot": sequence.slot_index,
+        "stop": True,
+        "model": context.model,
+        "tokens_predicted": len(sequence.tokens),
+        "tokens_evaluated": len(sequence.prompt),
+        "generation_settings": settings_record(params, sampling, context.types) | {"seed": sequence.sampler.seed},
+        "prompt": context.tokenizer.decode(sequence.prompt, special=True),
+        "has_new_line": "\n" in sequence.text,
+        "truncated": sequence.stop == "context",
+        "stop_type": STOP_TYPES.get(sequence.stop, "none"),
+        "stopping_word": sequence.stopping_word,
+        "tokens_cached": len(sequence.prompt) + max(0, len(sequence.tokens) - 1),
+        "timings": timings_record(sequence),
+    }
+    if sequence.logprobs and not is_part:
+        record["completion_probabilities"] = probabilities(sequence.logprobs, context.tokenizer)
+    return select(record, params.response_fields)
+
+
+def select(record: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
+    """The members at these paths (`timings/prompt_n` moves `prompt_n` to the top); all without paths."""
+    if not paths:
+        return record
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = record
+        *parents, name = path.split("/")
+        for parent in parents:
+            value = value.get(parent) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping) and name in value:
+            found[name] = value[name]
+    return found
+
+
+class NativeForm:
+    """`/completion`: one record, or a list of them for several prompts."""
+
+    ends_with_done = False
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def whole(self, sequences: list[Sequence]) -> Any:
+        """The answer that is not streamed."""
+        records = [
+            native_record(self._context, sequence, index, is_part=False) for index, sequence in enumerate(sequences)
+        ]
+        return records[0] if len(records) == 1 else records
+
+    def begin(self, index: int) -> list[dict[str, Any]]:
+        """Events before the first token."""
+        return []
+
+    def part(self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]) -> dict[str, Any]:
+        """An event with text."""
+        record: dict[str, Any] = {
+            "index": index,
+            "content": token.text,
+            "tokens": [token.id] if self._context.params.has_tokens else [],
+            "stop": False,
+            "id_slot": sequence.slot_index,
+            "tokens_predicted": len(sequence.tokens),
+            "tokens_evaluated": len(sequence.prompt),
+        }
+        if logprobs:
+            record["completion_probabilities"] = probabilities(logprobs, self._context.tokenizer)
+        return record
+
+    def end(self, sequence: Sequence, index: int, logprobs: list[TokenLogprob]) -> list[dict[str, Any]]:
+        """Events behind the last token."""
+        record = native_record(self._context, sequence, index, is_part=True)
+        if logprobs:
+            record["completion_probabilities"] = probabilities(logprobs, self._context.tokenizer)
+        return [record]
+
+
+class OpenAIForm:
+    """What `/v1/completions` and `/v1/chat/completions` have in common."""
+
+    ends_with_done = True
+    whole_object = ""
+    part_object = ""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def _head(self, name: str) -> dict[str, Any]:
+        context = self._context
+        return {
+            "created": int(time.time()),
+            "model": context.model,
+            "system_fingerprint": BUILD,
+            "object": name,
+            "id": context.id,
+        }
+
+    def _choice(self, sequence: Sequence, index: int) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def whole(self, sequences: list[Sequence]) -> Any:
+        """The answer that is not streamed."""
+        record = {
+            "choices": [self._choice(sequence, index) for index, sequence in enumerate(sequences)],
+            **self._head(self.whole_object),
+            "usage": usage_record(sequences),
+            "timings": timings_record(sequences[0]),
+        }
+        if self._context.params.is_verbose:
+            record["__verbose"] = native_record(self._context, sequences[0], 0, is_part=False)
+        return record
+
+    def begin(self, index: int) -> list[dict[str, Any]]:
+        """Events before the first token."""
+        return []
+
+    def part(self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]) -> dict[str, Any]:
+        """An event with text."""
+        choice = self._delta(index, token.text, None)
+        if logprobs:
+            choice["logprobs"] = {"content": probabilities(logprobs, self._context.tokenizer)}
+        return {"choices": [choice], **self._head(self.part_object)}
+
+    def end(self, sequence: Sequence, index: int, logprobs: list[TokenLogprob]) -> list[dict[str, Any]]:
+        """Events behind the last token."""
+        choice = self._delta(index, None, FINISHED.get(sequence.stop, "length"))
+        if logprobs:
+            choice["logprobs"] = {"content": probabilities(logprobs, self._context.tokenizer)}
+        events = [{"choices": [choice], **self._head(self.part_object)}]
+        if self._context.params.is_verbose:
+            events[0]["__verbose"] = native_record(self._context, sequence, index, is_part=True)
+        events[-1]["timings"] = timings_record(sequence)
+        return events
+
+    def usage(self, sequences: list[Sequence]) -> dict[str, Any]:
+        """The event of `stream_options.include_usage`."""
+        record = {"choices": [], **self._head(self.part_object), "usage": usage_record(sequences)}
+        return {**record, "timings": timings_record(sequences[0])}
+
+
+class CompletionForm(OpenAIForm):
+    """`/v1/completions`."""
+
+    whole_object = "text_completion"
+    part_object = "text_completion"
+
+    def _choice(self, sequence: Sequence, index: int) -> dict[str, Any]:
+        found = probabilities(sequence.logprobs, self._context.tokenizer)
+        return {
+            "text": sequence.text,
+            "index": index,
+            "logprobs": {"content": found} if found else None,
+            "finish_reason": FINISHED.get(sequence.stop, "length"),
+        }
+
+    def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
+        return {"text": text or "", "index": index, "logprobs": None, "finish_reason": reason}
+
+
+class ChatForm(OpenAIForm):
+    """`/v1/chat/completions`."""
+
+    whole_object = "chat.completion"
+    part_object = "chat.completion.chunk"
+
+    def _choice(self, sequence: Sequence, index: int) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "finish_reason": FINISHED.get(sequence.stop, "length"),
+            "index": index,
+            "message": {"role": "assistant", "content": sequence.text},
+        }
+        if sequence.logprobs:
+            choice["logprobs"] = {"content": probabilities(sequence.logprobs, self._context.tokenizer)}
+        return choice
+
+    def begin(self, index: int) -> list[dict[str, Any]]:
+        """The event that opens an answer."""
+        choice = {"finish_reason": None, "index": index, "delta": {"role": "assistant", "content": None}}
+        return [{"choices": [choice], **self._head(self.part_object)}]
+
+    def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
+        return {"finish_reason": reason, "index": index, "delta": {} if text is None else {"content": text}}
+
+
+Form = NativeForm | CompletionForm | ChatForm

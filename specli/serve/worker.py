@@ -1,0 +1,186 @@
+"""The engine's thread: it loads the model, then runs steps for whatever requests there are.
+
+Other threads append to a deque, set flags and wake it; results go back to the event loop with `call_soon_threadsafe`,
+one call per step. Nothing else is shared, so nothing needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from specli.engine.load import Run
+from specli.engine.loop import Engine
+from specli.engine.sequence import Sequence, TokenEvent
+from specli.serve.errors import RequestError
+from specli.serve.metrics import Metrics
+
+STOPPING = "the server is shutting down"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step brought one sequence.
+
+    Attributes:
+        index: Its number in the client's request.
+        events: New tokens; may be empty.
+        is_last: Nothing more will come.
+        error: What ended it, if an error did.
+    """
+
+    index: int
+    events: list[TokenEvent]
+    is_last: bool
+    error: RequestError | None = None
+
+
+class Ticket:
+    """A sequence on its way through the engine.
+
+    Args:
+        sequence: What is to be generated.
+        index: Its number in the client's request.
+        deliver: Takes batches on the event loop.
+
+    Attributes:
+        is_cancelled: Nobody waits for it any more; may be set by any thread.
+    """
+
+    def __init__(self, sequence: Sequence, index: int, deliver: Callable[[Batch], None]) -> None:
+        self.sequence = sequence
+        self.index = index
+        self.deliver = deliver
+        self.is_cancelled = False
+
+
+class Worker(threading.Thread):
+    """Owns the engine from loading to closing.
+
+    Args:
+        open_run: Opens the model; called in this thread.
+        loop: The event loop that gets results.
+        on_end: Called on the event loop when the thread has ended.
+
+    Attributes:
+        metrics: What has been counted since the start.
+        error: Why loading or the thread failed.
+    """
+
+    def __init__(
+        self,
+        open_run: Callable[[], AbstractContextManager[Run]],
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[], None],
+    ) -> None:
+        super().__init__(name="specli-engine", daemon=True)
+        self.metrics = Metrics()
+        self.error: BaseException | None = None
+        self._open_run = open_run
+        self._loop = loop
+        self._on_end = on_end
+        self._inbox: deque[Ticket] = deque()
+        self._tickets: list[Ticket] = []
+        self._wake = threading.Event()
+        self._is_stopping = False
+
+    # -- for other threads -----------------------------------------------------------------------------------------
+
+    def submit(self, tickets: list[Ticket]) -> None:
+        """Takes requests, in order of arrival."""
+        self._inbox.extend(tickets)
+        self._wake.set()
+
+    def cancel(self, tickets: list[Ticket]) -> None:
+        """Ends requests at the next step, wherever they are."""
+        for ticket in tickets:
+            ticket.is_cancelled = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the thread at the next step; requests under way end with an error."""
+        self._is_stopping = True
+        self._wake.set()
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Loads, serves, closes."""
+        try:
+            with self._open_run() as opened:
+                self._serve(opened.engine)
+        except BaseException as error:  # the main thread raises it
+            self.error = error
+        finally:
+            self._abandon()
+            self._tell(self._on_end)
+
+    def _serve(self, engine: Engine) -> None:
+        while not self._is_stopping:
+            self._wake.clear()
+            while self._inbox:
+                self._tickets.append(self._inbox.popleft())
+            if self._tickets:
+                self._step(engine)
+            else:
+                self._wake.wait()
+
+    def _step(self, engine: Engine) -> None:
+        for ticket in self._tickets:
+            if ticket.is_cancelled and not ticket.sequence.is_done:
+                ticket.sequence.end()
+        running = [each for each in self._tickets if each.sequence.slot is not None]
+        waiting = [each for each in self._tickets if each.sequence.slot is None and not each.sequence.is_done]
+        running += waiting[: len(engine.slots) - len(running)]
+        failure: RequestError | None = None
+        if running:
+            try:
+                engine.step([each.sequence for each in running])
+            except Exception as error:
+                failure = RequestError(f"{type(error).__name__}: {error}", "server_error")
+            self.metrics.count_step(len(running))
+        batches = [(each, batch) for each in self._tickets if (batch := _batch(each, failure)) is not None]
+        for each, batch in batches:
+            if batch.is_last:
+                self.metrics.count_request(each.sequence)
+        self._tickets = [each for each in self._tickets if not each.sequence.is_done]
+        if batches:
+            self._tell(lambda: _deliver(batches))
+
+    def _abandon(self) -> None:
+        """Tells everybody who still waits that nothing will come."""
+        tickets = [*self._tickets, *self._inbox]
+        self._tickets, self._inbox = [], deque()
+        error = RequestError(STOPPING, "unavailable_error")
+        batches = [(each, Batch(each.index, [], is_last=True, error=error)) for each in tickets]
+        self._tell(lambda: _deliver(batches))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:  # the loop has been closed: nobody listens
+            return
+
+
+def _batch(ticket: Ticket, failure: RequestError | None) -> Batch | None:
+    """What there is to deliver; None if nothing."""
+    sequence = ticket.sequence
+    if not sequence.events and not sequence.is_done:
+        return None
+    events = list(sequence.events)
+    sequence.events.clear()
+    error = None
+    if sequence.error is not None:
+        error = RequestError.of(sequence.error)
+    elif sequence.is_done and sequence.stop == "interrupt" and not ticket.is_cancelled:
+        error = failure
+    return Batch(ticket.index, events, sequence.is_done, error)
+
+
+def _deliver(batches: list[tuple[Ticket, Batch]]) -> None:
+    for ticket, batch in batches:
+        ticket.deliver(batch)
