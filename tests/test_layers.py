@@ -12,9 +12,11 @@ PACKAGE = Path(__file__).parent.parent / "specli"
 # Package → packages it may import (docs/architecture.md §2). Top-level modules are open to all.
 ALLOWED = {
     "cli": {
-        "demo", "study", "serve", "engine", "sampling", "convert", "drafters", "models", "kernels", "gguf", "tokenizer",
+        "demo", "study", "serve", "workers", "engine", "sampling", "convert", "drafters", "models", "kernels", "gguf",
+        "tokenizer",
     },
     "serve": {"engine", "sampling", "drafters", "tokenizer"},
+    "workers": {"engine", "sampling", "kernels"},
     "study": {"engine", "sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "engine": {"sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "sampling": {"kernels", "gguf", "tokenizer"},

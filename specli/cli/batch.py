@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from specli._version import __version__
-from specli.cli.console import ERROR, Console
+from specli.cli.console import ERROR, Console, error_lines
 from specli.cli.options.config import CommandConfig
 from specli.cli.prepare import request_config
 from specli.cli.prompts import Prompt
@@ -71,23 +71,40 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
     """
     batch, path = config.batch, config.output.stats_json
     if config.prompt.file is None:
-        for option, is_given in (("--resume", batch.resume), ("--unordered", batch.unordered)):
+        for option, is_given in (
+            ("--resume", batch.resume),
+            ("--unordered", batch.unordered),
+            ("--workers", (batch.workers or 1) > 1),
+        ):
             if is_given:
                 raise UsageError(f"{option} goes with --prompts")
         return
+    if (batch.workers or 1) > 1:
+        for option, is_given in (
+            ("--verify-lossless", config.verify_lossless),
+            ("--verbose-prompt", config.prompt.verbose),
+        ):
+            if is_given:
+                raise UsageError(f"{option} needs one process", hint="leave out --workers")
+    if is_apart(config) and setup.speculation.tables.get("ngram-cache", {}).get("dynamic"):
+        option = "--workers" if path is None else "--stats-json"
+        raise UsageError(
+            f"--lookup-cache-dynamic grows from prompt to prompt, {option} keeps the prompts of a file apart",
+            hint="leave out one of them; --json writes records, too",
+        )
     if path is None:
         if batch.resume:
             raise UsageError("--resume goes on with a file", hint="name it with --stats-json")
         return
-    if setup.speculation.tables.get("ngram-cache", {}).get("dynamic"):
-        raise UsageError(
-            "--lookup-cache-dynamic grows from prompt to prompt, --stats-json keeps the prompts of a file apart",
-            hint="leave out one of them; --json writes records, too",
-        )
     if not is_special(path) and not batch.resume:
         Journal(path).check_unused()
     elif is_special(path) and batch.resume:
         raise UsageError(f"{path}: is no file that --resume could go on with")
+
+
+def is_apart(config: CommandConfig) -> bool:
+    """Whether each prompt starts from nothing, so that its record does not depend on those before it."""
+    return config.output.stats_json is not None or config.batch.workers is not None
 
 
 class Results:
@@ -108,14 +125,9 @@ class Results:
         self._console = console
         self._tasks = tasks
         self._keys: dict[int, str] = {}
-        self._lines: list[str] = []
+        self._lines: dict[int, str] = {}
         path = config.output.stats_json
         self._journal = Journal(path) if path is not None and not is_special(path) else None
-
-    @property
-    def are_apart(self) -> bool:
-        """Whether each prompt starts from nothing, so that its record does not depend on those before it."""
-        return self._config.output.stats_json is not None
 
     def open(self, setup: RunConfig, files: Iterable[FileIdentity]) -> list[Task]:
         """Begins, or goes on with what is there.
@@ -141,7 +153,17 @@ class Results:
         return [task for task in self._tasks if task.index not in there]
 
     def add(self, task: Task, record: Mapping[str, Any]) -> None:
-        """Takes the record of a prompt; one that was interrupted goes to stdout only.
+        """Takes the record of a prompt and shows it; one that was interrupted does not go to the file.
+
+        Raises:
+            ResourceError: The file cannot be written.
+        """
+        line = self.keep(task, record)
+        if self._config.output.json:
+            self._console.write(line)
+
+    def keep(self, task: Task, record: Mapping[str, Any]) -> str:
+        """Puts the record of a prompt into the file; the line, to be shown.
 
         Raises:
             ResourceError: The file cannot be written.
@@ -150,22 +172,18 @@ class Results:
         if self._keys:
             named["key"] = self._keys[task.index]
         line = dump(named)
-        if self._config.output.json:
-            self._console.write(line)
         if self._journal is None:
-            self._lines.append(line)
+            self._lines[task.index] = line
         elif record.get("stop") != "interrupt":
             self._journal.append(task.index, line.encode())
+        return line
 
-    def fail(self, task: Task, error: SpecliError | str) -> None:
-        """Says what is wrong with a prompt, and goes on with the next.
-
-        Raises:
-            ResourceError: The file cannot be written.
-        """
+    def failure(self, task: Task, error: SpecliError) -> dict[str, Any]:
+        """Says what is wrong with a prompt; the record that stands in the place of its text."""
         self.n_failed += 1
-        self._console.log(ERROR, f"error: {task.name}: {error}")
-        self.add(task, {"schema": SCHEMA, "error": str(error)})
+        for line in error_lines(error):
+            self._console.log(ERROR, line.replace("error: ", f"error: {task.name}: ", 1))
+        return {"schema": SCHEMA, "error": str(error)}
 
     def finish(self, *, is_interrupted: bool) -> None:
         """Gives the file its name; after an interrupt the part stays, and a line says how to go on.
@@ -175,7 +193,8 @@ class Results:
         """
         if self._journal is None:
             if self._config.output.stats_json is not None:
-                write_lines(self._config.output.stats_json, self._lines)
+                order = self._lines if self._config.batch.unordered else sorted(self._lines)
+                write_lines(self._config.output.stats_json, [self._lines[index] for index in order])
         elif not is_interrupted:
             self._journal.finish(ordered=not self._config.batch.unordered)
         elif self._journal.numbers:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
     from specli.engine.load import Run
+    from specli.files import FileIdentity
+    from specli.workers.pool import WorkerPool
 
 
 def open_run(config: RunConfig, report: Callable[[str], None]) -> AbstractContextManager[Run]:
@@ -23,3 +25,17 @@ def open_target(config: RunConfig, report: Callable[[str], None]) -> AbstractCon
     from specli.engine.load import open_target
 
     return open_target(config, report)
+
+
+def open_pool(config: RunConfig, n_workers: int) -> WorkerPool:
+    """Workers that will load target, drafters and tokenizer each, when they are started."""
+    from specli.workers.processes import ProcessPool
+
+    return ProcessPool(config, n_workers)
+
+
+def file_identities(config: RunConfig) -> tuple[FileIdentity, ...]:
+    """The model files by content; they are read whole."""
+    from specli.engine.load import file_identities
+
+    return file_identities(config)

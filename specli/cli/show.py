@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from specli.engine.load import Run
     from specli.tokenizer import Tokenizer
 
+NO_TEMPLATE = "the prompt is used as it is; specli chat --single-turn applies the model's chat template"
+
 
 def show_instead(invocation: Invocation) -> bool:
     """Prints what was asked for; False if nothing was."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from specli.engine.advice import plain_step
@@ -82,10 +83,8 @@ class Run:
 
     @property
     def files(self) -> tuple[FileIdentity, ...]:
-        """The model files in use, by content: target, then draft file; they are read whole."""
-        used = self.binding.used
-        opened = [self.loader.file, *([used.plan.pair.file] if used and used.plan.networks else [])]
-        return tuple(FileIdentity.of(path) for path in dict.fromkeys(path for file in opened for path in file.shards))
+        """The model files, by content; they are read whole."""
+        return file_identities(self.loader.config)
 
     def renew(self) -> None:
         """Nothing of earlier requests is left, as in a fresh process: n-gram tables, counters and cache are empty."""
@@ -214,6 +213,19 @@ def open_target(config: RunConfig, report: Callable[[str], None] = lambda line: 
         model_class(file)
         with closing(Run(Binding(Loader(config, file, Tokenizer.from_gguf(file), report)))) as run:
             yield run
+
+
+def file_identities(config: RunConfig) -> tuple[FileIdentity, ...]:
+    """The files of target and draft model, all shards, by content; they are read whole.
+
+    Raises:
+        SpecliError: One of them is no model file or cannot be read.
+    """
+    paths: list[Path] = []
+    for load in filter(None, (config.target, config.draft)):
+        with closing(GGUFFile.open(load.path)) as file:
+            paths += file.shards
+    return tuple(FileIdentity.of(path) for path in dict.fromkeys(paths))
 
 
 def device_lines(networks: Sequence[NetworkMemory]) -> list[str]:

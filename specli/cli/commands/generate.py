@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specli.cli import opener
-from specli.cli.batch import Results, Task, check_batch, check_stats_file, tasks_of
+from specli.cli.batch import Results, Task, check_batch, check_stats_file, is_apart, tasks_of
 from specli.cli.console import ERROR, TRACE, Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
 from specli.cli.prepare import run_config
 from specli.cli.prompts import read_prompts
 from specli.cli.record import dump, write_lines
-from specli.cli.show import show_instead, show_start, show_tokens
+from specli.cli.show import NO_TEMPLATE, show_instead, show_start, show_tokens
+from specli.cli.side_by_side import answer_with_workers
 from specli.errors import SpecliError, UsageError
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
     from specli.engine.load import Run
     from specli.engine.loop import Generation
-
-NO_TEMPLATE = "the prompt is used as it is; specli chat --single-turn applies the model's chat template"
 
 
 def run(invocation: Invocation) -> None:
@@ -43,6 +42,9 @@ def run(invocation: Invocation) -> None:
     setup = run_config(invocation.settings, config)
     check_batch(config, setup)
     check_stats_file(config)
+    if (config.batch.workers or 1) > 1:
+        answer_with_workers(invocation, setup, tasks)
+        return
     n_different = 0
     with invocation.console() as console, opener.open_run(setup, console.trace) as engine, InterruptFlag() as interrupt:
         show_start(engine, invocation.settings, console)
@@ -84,10 +86,11 @@ def _answer_all(
     interrupt: InterruptFlag,
 ) -> tuple[int, list[tuple[Task, Generation]]]:
     """The prompts of a file one after another; how many failed, and the answers."""
+    config = invocation.config
     answers: list[tuple[Task, Generation]] = []
-    with closing(Results(invocation.config, console, tasks)) as results:
-        for task in results.open(setup, engine.files if results.are_apart else ()):
-            if results.are_apart:
+    with closing(Results(config, console, tasks)) as results:
+        for task in results.open(setup, engine.files if is_apart(config) else ()):
+            if is_apart(config):
                 engine.renew()
             try:
                 with _framed(console, invocation, is_only=len(tasks) == 1):
@@ -95,7 +98,7 @@ def _answer_all(
             except UsageError:
                 raise  # it is the same for all prompts
             except SpecliError as error:
-                results.fail(task, error)
+                results.add(task, results.failure(task, error))
             else:
                 answers.append((task, generation))
                 results.add(task, _record(engine, invocation, console))

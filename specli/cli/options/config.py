@@ -171,10 +171,14 @@ class BatchConfig:
     Attributes:
         resume: Go on with the results that are there.
         unordered: Results stay in the order in which they came.
+        workers: Processes that answer prompts side by side; None = this one, and what prompts taught stays.
+        retries: How often a prompt is tried again after its worker died.
     """
 
     resume: bool = False
     unordered: bool = False
+    workers: int | None = None
+    retries: int = 1
 
 
 @dataclass(frozen=True)

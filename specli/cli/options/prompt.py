@@ -49,8 +49,16 @@ OWN = (
         field="batch.resume",
     ),
     batch(
-        ("--unordered",), "results in the file of --stats-json stay in the order in which they came",
-        field="batch.unordered", needs=("output.stats_json",),
+        ("--unordered",), "results stay in the order in which they came",
+        field="batch.unordered", needs=("output.stats_json", "batch.workers"),
+    ),
+    batch(
+        ("--workers",), "processes that answer prompts side by side, each with its own models and a share of --threads",
+        field="batch.workers", kind=integer(1, 256), default_text="1",
+    ),
+    batch(
+        ("--retries",), "how often a prompt is tried again after its worker died",
+        field="batch.retries", kind=integer(0, 100), needs=("batch.workers",),
     ),
     batch(
         ("--seed-per-prompt",), "each prompt has a seed of its own, made of --seed and its place in the file",
