@@ -276,6 +276,8 @@ ERRORS = [
     ("-s x", 'stoul: "x" is not an integer'),
     ("--temp x", 'stof: "x" is not a number'),
     ("--temp 1_0", 'stof: "1_0" is not a number'),
+    ("--temp 1e39", 'stof: "1e39" is out of range'),
+    ("--logit-bias 5-1e300", "invalid input format"),
     ("--repeat-last-n -5", "error: invalid repeat-last-n = -5"),
     ("--repeat-penalty 0", "error: repeat-penalty must be finite and greater than 0"),
     *(

@@ -28,6 +28,7 @@ FALSEY = ("off", "disabled", "false", "0")
 AUTO = ("auto", "-1")
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 UNSIGNED_RANGE = 2**32
 
 SPEC_TYPES = ("none", *networks_of(DRAFTERS), *tables_of(DRAFTERS))
@@ -89,11 +90,14 @@ def read_int(text: str, function: str = "stoi") -> int:
 
 
 def read_float(text: str) -> float:
-    """Reads a float, `inf` and `nan` included, as `stof`."""
+    """Reads a float, `inf` and `nan` included, as `stof`: a number beyond float32 is an error."""
     try:
-        return float(text.replace("_", "?"))  # Python would read 1_0 as 10
+        value = float(text.replace("_", "?"))  # Python would read 1_0 as 10
     except ValueError:
         raise ValueError(f'stof: "{text}" is not a number') from None
+    if FLOAT32_MAX < abs(value) < math.inf:
+        raise ValueError(f'stof: "{text}" is out of range')
+    return value
 
 
 def integer(
