@@ -14,6 +14,10 @@ import pytest
 from specli.cli import main
 from specli.demo import resolve
 from specli.gguf.file import GGUFFile
+from specli.kernels.counting import CountingExecutor
+from specli.kernels.ops import Executor
+from specli.models import load_model
+from specli.models.base import Model, ModelOptions
 from specli.tokenizer.named_templates import NAMED_TEMPLATES
 from tests.support.tiny_drafters import tiny_eagle3
 from tests.support.tiny_gguf import tiny_gguf
@@ -138,8 +142,13 @@ def test_replay_reads_no_weights(
 ) -> None:
     Path("text.txt").write_text("the cat sat on the mat. " * 6)
     arguments = ["stats", "-m", target, *NGRAM, "--replay", "text.txt"]
+
+    def counted(file: GGUFFile, executor: Executor, options: ModelOptions) -> Model:
+        assert isinstance(executor, CountingExecutor)  # for the memory plan: shapes, no weights
+        return load_model(file, executor, options)
+
     with monkeypatch.context() as patch:
-        patch.setattr("specli.engine.loader.load_model", None)
+        patch.setattr("specli.engine.loader.load_model", counted)
         code, out, _ = specli(capsys, *arguments)
         assert code == 0
         assert "ngram-simple+ngram-map-k" in out
