@@ -3,7 +3,7 @@
 A model is a plain Python function that issues calls of `Ops` on fixed `Buffer`s (its *trace*). No operation depends on
 a Python value that changes between steps: row counts, positions, slots and token ids are read from buffers or given to
 `Program.run`. So one trace can be executed call by call (`reference`), recorded once and replayed by a native library
-(`cpu`), or captured as a CUDA graph (`triton`).
+(`cpu`).
 
 Every operation is *batch-invariant*: what it computes for one row depends on that row's inputs only, never on how many
 other rows the call has or what they hold. Greedy speculative decoding equals plain decoding bit for bit because of it.
@@ -224,16 +224,14 @@ class AttentionSpec:
 
     Attributes:
         n_heads: Query heads; query head h reads key/value head ⌊h / (n_heads / n_kv_heads)⌋.
-        scale: Factor on q·k before soft cap and softmax.
+        scale: Factor on q·k before the softmax.
         window: Keys with position ≤ query position - window are hidden; 0 = no window.
-        softcap: c·tanh(s/c) on scores when c > 0.
         sinks: `[n_heads]` float32, one extra logit per head without a value, or None.
     """
 
     n_heads: int
     scale: float
     window: int = 0
-    softcap: float = 0.0
     sinks: Array | None = None
 
 
@@ -579,7 +577,7 @@ class Executor(ABC):
     """Allocates what programs work on and compiles traces. One per model; owns its threads.
 
     Attributes:
-        name: `reference`, `cpu` or `triton`.
+        name: `reference` or `cpu`.
         device: Where buffers, weights and caches live: `cpu`, `cuda:0`, ….
         shares_weights: A matrix that is taken twice is kept once.
         reads_weights: It looks at the numbers of weights.

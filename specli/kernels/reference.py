@@ -296,8 +296,6 @@ class ReferenceOps(Ops):
             values = _decode(layer.type_v, tensor_of(layer.v)[slot, :, start:end])
             heads = query.clone().view(layer.n_kv_heads, -1, layer.head_size_k)  # [n_kv_heads, group, head_size_k]
             scores = torch.bmm(heads, keys.transpose(1, 2)) * spec.scale  # [n_kv_heads, group, n]
-            if spec.softcap > 0:
-                scores = spec.softcap * torch.tanh(scores / spec.softcap)
             if spec.sinks is not None:
                 scores = torch.cat([scores, spec.sinks.view(layer.n_kv_heads, -1, 1)], dim=2)
             weights = torch.softmax(scores, dim=2)[..., : end - start].contiguous()

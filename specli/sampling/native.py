@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specli.errors import ResourceError, SpecliError
-from specli.kernels.cpu.library import LINK_CODES, MOST_CANDIDATES, ChainStruct, LinkStruct, native_library
+from specli.kernels.cpu.library import ChainStruct, LinkStruct, native_exports, native_library
 from specli.sampling.candidates import NOT_NUMBERS, Candidates, check_largest
 from specli.sampling.links import Distribution, Link, Picker
 
@@ -25,16 +25,15 @@ class NativeTail:
     """
 
     def __init__(self, links: Sequence[Link], room: int) -> None:
-        self._sample = native_library().chain_sample
+        self._sample, number = native_library().chain_sample, native_exports().number
+        most = number("limit", "max_candidates")
         forms = [link.native for link in links]
-        structs = [
-            LinkStruct(LINK_CODES.index(name), min(n, MOST_CANDIDATES), value) for name, n, value in filter(None, forms)
-        ]
+        structs = [LinkStruct(number("link", name), min(n, most), value) for name, n, value in filter(None, forms)]
         self._links = (LinkStruct * len(structs))(*structs)
         self._room = room
-        self._places = np.empty(MOST_CANDIDATES, np.int32)
-        self._logits = np.empty(MOST_CANDIDATES, np.float32)
-        self._probabilities = np.empty(MOST_CANDIDATES, np.float32)
+        self._places = np.empty(most, np.int32)
+        self._logits = np.empty(most, np.float32)
+        self._probabilities = np.empty(most, np.float32)
         self._chain = ChainStruct(n_links=len(structs), links=self._links)
         for name in ("places", "logits", "probabilities"):
             setattr(self._chain, name, getattr(self, f"_{name}").ctypes.data)
@@ -47,8 +46,8 @@ class NativeTail:
         tail = links[start:]
         is_usual = bool(tail) and all(link.native for link in tail) and type(picker) is Distribution
         if is_usual:
-            room = MOST_CANDIDATES - tail[0].native[1]  # type: ignore[index]
             try:
+                room = native_exports().number("limit", "max_candidates") - tail[0].native[1]  # type: ignore[index]
                 return list(links[:start]), cls(tail, room) if room >= 0 else None
             except ResourceError:
                 pass

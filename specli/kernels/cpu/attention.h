@@ -106,6 +106,9 @@ struct queries {
     float *partial;                                        /* [n][size_v + 2]: values, maximum, sum */
 };
 
+_Static_assert(sizeof(float) * ((2 * TILE + 3 * ATTENTION_QUERIES) * MAX_HEAD_SIZE + ATTENTION_QUERIES * ATTENTION_CHUNK) + 1024 <= SCRATCH_BYTES,
+               "the intermediate results of the largest heads fit into a thread's scratch");
+
 /* scores[0 … Q-1][tile] for Q queries. */
 INLINE void score_queries(const struct op *op, const struct queries *s, const int Q, int query, int base, int column) {
     vf even[4], odd[4];
@@ -127,8 +130,7 @@ UNROLL(4)
     }
 UNROLL(4)
     for (int i = 0; i < Q; i++) {
-        vf score = vf_mul(vf_add(even[i], odd[i]), vf_set(op->f[0]));
-        if (op->f[1] > 0) score = vf_mul(vf_set(op->f[1]), vf_tanh(vf_div(score, vf_set(op->f[1]))));
+        const vf score = vf_mul(vf_add(even[i], odd[i]), vf_set(op->f[0]));
         int first = s->first[query + i] - base, last = s->last[query + i] - base;
         first = first < 0 ? 0 : first > TILE ? TILE : first;
         last = last < first ? first : last > TILE ? TILE : last;

@@ -9,27 +9,8 @@
 
 #define BLOCK 64 /* compared at once, and, if anything is found, in parts */
 #define PART 16
-#define MOST 512 /* room for candidates; library.py: MOST_CANDIDATES */
 
-enum { LINK_TOP_K, LINK_TOP_P, LINK_MIN_P, LINK_TEMPERATURE };
 enum { NOT_NUMBERS = -1 };
-
-struct link {
-    int32_t code;
-    int32_t n;   /* LINK_TOP_K: how many; LINK_TOP_P, LINK_MIN_P: least to keep */
-    float value; /* LINK_TOP_P: p; LINK_MIN_P: ln p; LINK_TEMPERATURE: divisor */
-};
-
-struct chain {
-    int32_t n_links, n_changed;
-    const struct link *links; /* the first is LINK_TOP_K */
-    /* Places of the row that count with another logit: distinct, no more than fit beside the first link's k. */
-    const int32_t *changed;
-    const float *changes;
-    int32_t *places; /* results, descending by logit; MOST of each */
-    float *logits, *probabilities;
-    int32_t n; /* candidates left */
-};
 
 struct candidate {
     int32_t place;
@@ -67,7 +48,7 @@ static inline __attribute__((always_inline)) int any_above(const float *values, 
 
 /* The k largest of a row, in order. Blocks without anything above the least of the best so far, nearly all, are only compared. */
 static int find_largest(const float *row, int n_row, int k, struct candidate *list) {
-    struct candidate heap[MOST];
+    struct candidate heap[MAX_CANDIDATES];
     for (int i = 0; i < k; i++) {
         if (row[i] != row[i]) return NOT_NUMBERS;
         heap[i] = (struct candidate){i, row[i]};
@@ -111,7 +92,7 @@ static int find_changed(const float *row, int n_row, int k, const struct chain *
 static float exponential(float x) { return (float)exp((double)x); }
 
 static int cut_top_p(const float *logits, int n, float p, int least) {
-    float weights[MOST], total = 0, sum = 0;
+    float weights[MAX_CANDIDATES], total = 0, sum = 0;
     for (int i = 0; i < n; i++) total += weights[i] = exponential(logits[i] - logits[0]);
     int reached = 0;
     while (reached < n && (sum += weights[reached] / total) < p) reached++;
@@ -129,7 +110,7 @@ static int cut_min_p(const float *logits, int n, float log_p, int least) {
 
 /* The place of the candidate drawn with `random`, uniform in [0, 1), in the list left; negative: an error. */
 EXPORT int chain_sample(struct chain *chain, const float *row, int n_row, double random) {
-    struct candidate list[MOST];
+    struct candidate list[MAX_CANDIDATES];
     int n = chain->links[0].n < n_row ? chain->links[0].n : n_row;
     if (chain->n_changed ? find_changed(row, n_row, n, chain, list) : find_largest(row, n_row, n, list)) return NOT_NUMBERS;
     float *logits = chain->logits;
@@ -153,7 +134,7 @@ EXPORT int chain_sample(struct chain *chain, const float *row, int n_row, double
         chain->probabilities[0] = 1;
         return 0;
     }
-    double cumulative[MOST], total = 0;
+    double cumulative[MAX_CANDIDATES], total = 0;
     for (int i = 0; i < n; i++) {
         chain->probabilities[i] = exponential(logits[i] - logits[0]);
         total = cumulative[i] = total + (double)chain->probabilities[i];

@@ -12,7 +12,6 @@ INLINE const int32_t *table_pairs(const struct op *op) { return op->table + TABL
 /* ---- choosing ------------------------------------------------------------------------------------------------------------- */
 
 enum { GATE_SOFTMAX = 1, GATE_SIGMOID, GATE_SOFTMAX_CHOSEN, GATE_SQRT_SOFTPLUS };
-#define MAX_EXPERTS 1024
 
 static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 

@@ -1,4 +1,4 @@
-"""The compiled C library: where it lies, its structs and functions (native.h), and its threads.
+"""The compiled C library: where it lies, its structs and functions (native.h), its numbers (exports.c), its threads.
 
 `SPECLI_NATIVE_LIBRARY` names another build of the library, which the sanitizer tests use; `SPECLI_CPU` an instruction
 set, for comparisons.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -91,21 +92,67 @@ class ChainStruct(ctypes.Structure):
     )
 
 
-LINK_CODES = ("top_k", "top_p", "min_p", "temperature")
-MOST_CANDIDATES = 512
-CODES = (
-    "embed", "rms_norm", "quantise", "linear", "gated", "rope", "rotate", "store", "attention", "add", "add_row",
-    "multiply", "scale", "sigmoid", "softcap", "copy", "gather", "top_k", "map_ids", "linear_rows", "convolve",
-    "join", "decay", "route", "group", "quantise_pairs", "expert_gated", "expert_linear", "weighted_sum",
-    "causal_convolve", "delta_scan", "scatter", "increment", "take",
-)  # fmt: skip
-ATTENTION_CHUNK = 128
-ATTENTION_SPLIT_ROWS = 8
-SCRATCH_BYTES = 1 << 20
+class _Export(ctypes.Structure):
+    """`struct export` (exports.c): a number by name."""
+
+    _fields_ = (("kind", ctypes.c_char_p), ("name", ctypes.c_char_p), ("value", ctypes.c_int64))
+
+
+_STRUCTS: dict[str, type[ctypes.Structure]] = {
+    "view": View, "weight": WeightStruct, "kv_cache": CacheStruct, "op": Op, "program": ProgramStruct,
+    "link": LinkStruct, "chain": ChainStruct,
+}  # fmt: skip
+
+
+class Exports:
+    """The library's numbers by kind and name (exports.c): operations, links of sampler chains, limits.
+
+    Args:
+        path: The library, for messages.
+        numbers: Kind, name → number; the kind `layout` has the sizes of structs and the offsets of their fields.
+
+    Attributes:
+        numbers: As given.
+
+    Raises:
+        ResourceError: A struct is laid out otherwise than here.
+    """
+
+    def __init__(self, path: Path, numbers: Mapping[tuple[str, str], int]) -> None:
+        self._path, self.numbers = path, numbers
+        found = {name: value for (kind, name), value in numbers.items() if kind == "layout"}
+        expected = {name: ctypes.sizeof(struct) for name, struct in _STRUCTS.items()}
+        for name, struct in _STRUCTS.items():
+            expected.update((f"{name}.{field[0]}", getattr(struct, field[0]).offset) for field in struct._fields_)
+        for name in sorted({*found, *expected}):
+            if found.get(name) != expected.get(name):
+                raise self._other_version(f"{name} is {found.get(name)}, expected {expected.get(name)}")
+
+    def number(self, kind: str, name: str) -> int:
+        """The code of an `operation` or `link`, or the value of a `limit`.
+
+        Raises:
+            ResourceError: The library has none of that name.
+        """
+        try:
+            return self.numbers[kind, name]
+        except KeyError:
+            raise self._other_version(f"it has no {kind} {name}") from None
+
+    def _other_version(self, what: str) -> ResourceError:
+        return ResourceError(f"{self._path}: native CPU library is of another version ({what})")
+
+    @classmethod
+    def of(cls, library: ctypes.CDLL, path: Path) -> Exports:
+        """Reads the table of a library whose functions are declared."""
+        length = ctypes.c_int()
+        rows = library.specli_exports(ctypes.byref(length))[: length.value]
+        return cls(path, {(row.kind.decode(), row.name.decode().lower()): row.value for row in rows})
+
 
 _INT, _POINTER, _INT64 = ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
-    "specli_abi": (None, (_POINTER,)),
+    "specli_exports": (ctypes.POINTER(_Export), (ctypes.POINTER(_INT),)),
     "kernels_at": (_POINTER, (_INT, ctypes.POINTER(_INT))),
     "kernels_name": (ctypes.c_char_p, (_POINTER,)),
     "kernels_key": (ctypes.c_char_p, (_POINTER,)),
@@ -149,13 +196,18 @@ def native_library() -> ctypes.CDLL:
         except AttributeError:
             raise ResourceError(f"{path}: native CPU library has no function {name}") from None
         function.restype, function.argtypes = result, arguments
-    found = (ctypes.c_int32 * 6)()
-    library.specli_abi(found)
-    sizes = [ctypes.sizeof(Op), ctypes.sizeof(WeightStruct)]
-    expected = [*sizes, len(CODES), ATTENTION_CHUNK, ATTENTION_SPLIT_ROWS, SCRATCH_BYTES]
-    if list(found) != expected:
-        raise ResourceError(f"{path}: native CPU library is of another version ({list(found)}, expected {expected})")
+    Exports.of(library, path)
     return library
+
+
+@cache
+def native_exports() -> Exports:
+    """The numbers of the library in use.
+
+    Raises:
+        ResourceError: As for `native_library`.
+    """
+    return Exports.of(native_library(), _path())
 
 
 class InstructionSet(NamedTuple):

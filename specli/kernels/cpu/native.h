@@ -1,6 +1,6 @@
 /* Shared declarations of the native CPU library: weight layouts, operation records, kernel tables, threads.
  *
- * recorder.py and library.py mirror the structs field by field; `specli_abi` lets them check it.
+ * library.py mirrors the structs; exports.c tells it where their fields lie, and the names and limits below.
  */
 #ifndef SPECLI_NATIVE_H
 #define SPECLI_NATIVE_H
@@ -98,48 +98,49 @@ struct kv_cache {
     int32_t type, head_size;
 };
 
-/* One operation of ops.py. Fields that an operation does not name are zero. */
-enum code {
-    OP_EMBED,    /* out, x = ids, weight[0], f[0] scale */
-    OP_RMS_NORM, /* out, x, p[0] weight or NULL, n[0] run length, f[0] eps */
-    OP_QUANTISE, /* x, image */
-    OP_LINEAR,   /* out, x, image or NULL, weight[0], p[0] bias or NULL, n[0] accumulate */
-    OP_GATED,    /* out, x, image or NULL, weight[0] gate, weight[1] up, p[0] and p[1] biases or NULL, n[0] activation */
-    OP_ROPE,     /* out, x = positions, p[0] cos, p[1] sin, n[0] head size, n[1] pairs, n[2] interleaved */
-    OP_ROTATE,   /* out, n[0] block */
-    OP_STORE,    /* out = k, x = v, y = positions, z = slots, k, v, n[1] kv heads */
-    OP_ATTENTION, /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,
-                     n[3] scratch offset, f[0] scale, f[1] soft cap, p[0] sinks or NULL */
-    OP_ADD,      /* out, x */
-    OP_ADD_ROW,  /* out, p[0] */
-    OP_MULTIPLY, /* out, x */
-    OP_SCALE,    /* out, f[0] */
-    OP_SIGMOID,  /* out */
-    OP_SOFTCAP,  /* out, f[0] */
-    OP_COPY,     /* out, x */
-    OP_GATHER,   /* out, x, y = rows */
-    OP_TOP_K,    /* out = values, x, y = ids */
-    OP_MAP_IDS,  /* out, x = ids, p[0] table */
-    OP_LINEAR_ROWS, /* out, x, y = ids, weight[0] */
-    OP_CONVOLVE,    /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group, n[2] rows of a block */
-    OP_JOIN,        /* out, x, n[0] activation */
-    OP_DECAY,       /* out, p[0] rates */
-    OP_ROUTE,       /* out = weights, x = logits, y = experts, p[0] bias or NULL, p[1] expert scales or NULL, n[0] gating,
-                       n[1] normalised, n[2] groups, n[3] groups used, f[0] scale, f[1] least sum */
-    OP_GROUP,       /* x = experts, table, n_experts, n[0] extent of x */
-    OP_QUANTISE_PAIRS, /* x, image, table, n_experts, n[0] experts per row, n[1] inputs of a choice or 0 */
-    OP_EXPERT_GATED,   /* out, x, image or NULL, table, n_experts, weight[0] gate, weight[1] up or NULL, p[0] and p[1] biases or
-                          NULL, n[0] experts per row, n[1] inputs of a choice or 0, n[2] activation */
-    OP_EXPERT_LINEAR,  /* the same with one weight and bias */
-    OP_WEIGHTED_SUM,   /* out, x, y = weights, n[0] accumulate */
-    OP_CAUSAL_CONVOLVE, /* out, x, a = positions, b = slots, k inputs, p[0] kernel, n[0] taps, n[1] inputs kept */
-    OP_DELTA_SCAN,      /* out, x = q, y = k, z = v, e = beta, c = decay, a = positions, b = slots, k states (head_bytes: a head's,
-                           row_bytes: a state's), n[0] states kept, n[1] key heads */
-    OP_SCATTER,         /* out, x, y = rows */
-    OP_INCREMENT,       /* out, int32 */
-    OP_TAKE,            /* out, x, y = places; int32 */
-    N_CODES,
-};
+/* The operations of ops.py; exports.c hands out their names. Fields that an operation does not name are zero. */
+#define OPERATIONS(X) \
+    X(EMBED) /* out, x = ids, weight[0], f[0] scale */                                                                        \
+    X(RMS_NORM) /* out, x, p[0] weight or NULL, n[0] run length, f[0] eps */                                                  \
+    X(QUANTISE) /* x, image */                                                                                                \
+    X(LINEAR) /* out, x, image or NULL, weight[0], p[0] bias or NULL, n[0] accumulate */                                      \
+    X(GATED) /* out, x, image or NULL, weight[0] gate, weight[1] up, p[0] and p[1] biases or NULL, n[0] activation */         \
+    X(ROPE) /* out, x = positions, p[0] cos, p[1] sin, n[0] head size, n[1] pairs, n[2] interleaved */                        \
+    X(ROTATE) /* out, n[0] block */                                                                                           \
+    X(STORE) /* out = k, x = v, y = positions, z = slots, k, v, n[1] kv heads */                                              \
+    X(ATTENTION) /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,     \
+      n[3] scratch offset, f[0] scale, p[0] sinks or NULL */                                                   \
+    X(ADD) /* out, x */                                                                                                       \
+    X(ADD_ROW) /* out, p[0] */                                                                                                \
+    X(MULTIPLY) /* out, x */                                                                                                  \
+    X(SCALE) /* out, f[0] */                                                                                                  \
+    X(SIGMOID) /* out */                                                                                                      \
+    X(SOFTCAP) /* out, f[0] */                                                                                                \
+    X(COPY) /* out, x */                                                                                                      \
+    X(GATHER) /* out, x, y = rows */                                                                                          \
+    X(TOP_K) /* out = values, x, y = ids */                                                                                   \
+    X(MAP_IDS) /* out, x = ids, p[0] table */                                                                                 \
+    X(LINEAR_ROWS) /* out, x, y = ids, weight[0] */                                                                           \
+    X(CONVOLVE) /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group, n[2] rows of a block */             \
+    X(JOIN) /* out, x, n[0] activation */                                                                                     \
+    X(DECAY) /* out, p[0] rates */                                                                                            \
+    X(ROUTE) /* out = weights, x = logits, y = experts, p[0] bias or NULL, p[1] expert scales or NULL, n[0] gating,           \
+      n[1] normalised, n[2] groups, n[3] groups used, f[0] scale, f[1] least sum */                                           \
+    X(GROUP) /* x = experts, table, n_experts, n[0] extent of x */                                                            \
+    X(QUANTISE_PAIRS) /* x, image, table, n_experts, n[0] experts per row, n[1] inputs of a choice or 0 */                    \
+    X(EXPERT_GATED) /* out, x, image or NULL, table, n_experts, weight[0] gate, weight[1] up or NULL, p[0] and p[1] biases or \
+      NULL, n[0] experts per row, n[1] inputs of a choice or 0, n[2] activation */                                            \
+    X(EXPERT_LINEAR) /* the same with one weight and bias */                                                                  \
+    X(WEIGHTED_SUM) /* out, x, y = weights, n[0] accumulate */                                                                \
+    X(CAUSAL_CONVOLVE) /* out, x, a = positions, b = slots, k inputs, p[0] kernel, n[0] taps, n[1] inputs kept */             \
+    X(DELTA_SCAN) /* out, x = q, y = k, z = v, e = beta, c = decay, a = positions, b = slots, k states (head_bytes: a head's, \
+      row_bytes: a state's), n[0] states kept, n[1] key heads */                                                              \
+    X(SCATTER) /* out, x, y = rows */                                                                                         \
+    X(INCREMENT) /* out, int32 */                                                                                             \
+    X(TAKE) /* out, x, y = places; int32 */
+
+#define OPERATION_CODE(name) OP_##name,
+enum code { OPERATIONS(OPERATION_CODE) N_CODES };
 
 struct op {
     int32_t code, extent;
@@ -161,6 +162,28 @@ struct program {
     const struct op *ops;
     int32_t n_ops, repeat_from, repeat_to, reserved;
     uint8_t *shared; /* scratch: attention partials and their counters */
+};
+
+/* Samplers that shorten or scale a sorted list (candidates.c). */
+#define LINKS(X) X(TOP_K) X(TOP_P) X(MIN_P) X(TEMPERATURE)
+#define LINK_CODE(name) LINK_##name,
+enum { LINKS(LINK_CODE) };
+
+struct link {
+    int32_t code;
+    int32_t n;   /* LINK_TOP_K: how many; LINK_TOP_P, LINK_MIN_P: least to keep */
+    float value; /* LINK_TOP_P: p; LINK_MIN_P: ln p; LINK_TEMPERATURE: divisor */
+};
+
+struct chain {
+    int32_t n_links, n_changed;
+    const struct link *links; /* the first is LINK_TOP_K */
+    /* Places of the row that count with another logit: distinct, no more than fit beside the first link's k. */
+    const int32_t *changed;
+    const float *changes;
+    int32_t *places; /* results, descending by logit; MAX_CANDIDATES of each */
+    float *logits, *probabilities;
+    int32_t n; /* candidates left */
 };
 
 /* What is known only when a program runs. */
@@ -241,5 +264,10 @@ void pool_run(struct pool *pool, int n_threads, const struct job *job);
 int pool_sleeps(const struct pool *pool);
 
 #define SCRATCH_BYTES (1 << 20) /* per thread */
+
+/* What arrays have room for. */
+#define MAX_CANDIDATES 512 /* of a sampled row */
+#define MAX_EXPERTS 1024   /* of a layer */
+#define MAX_HEAD_SIZE 1024 /* of keys, values and recurrent states */
 
 #endif

@@ -1,6 +1,4 @@
 /* Replays a recorded list of operations: the library's entry points besides loading. */
-#include <string.h>
-
 #include "native.h"
 
 /* The operations of a step run without waiting for each other: row-wise operations of one row range are done row by row, one after
@@ -215,9 +213,3 @@ EXPORT const struct kernels *kernels_at(int i, int *usable) {
 
 EXPORT const char *kernels_name(const struct kernels *kernels) { return kernels->name; }
 EXPORT const char *kernels_key(const struct kernels *kernels) { return kernels->key; }
-
-/* Sizes that the Python side mirrors. */
-EXPORT void specli_abi(int32_t sizes[6]) {
-    const int32_t actual[6] = {sizeof(struct op), sizeof(struct weight), N_CODES, ATTENTION_CHUNK, ATTENTION_SPLIT_ROWS, SCRATCH_BYTES};
-    memcpy(sizes, actual, sizeof actual);
-}

@@ -20,16 +20,7 @@ import numpy.typing as npt
 
 from specli.errors import UnsupportedError
 from specli.gguf.quant import QuantType
-from specli.kernels.cpu.library import (
-    ATTENTION_CHUNK,
-    ATTENTION_SPLIT_ROWS,
-    CODES,
-    SCRATCH_BYTES,
-    CacheStruct,
-    Op,
-    View,
-    WeightStruct,
-)
+from specli.kernels.cpu.library import CacheStruct, Op, View, WeightStruct, native_exports
 from specli.kernels.ops import (
     MIN_WEIGHT_SUM,
     Activation,
@@ -46,7 +37,6 @@ from specli.kernels.ops import (
     host,
 )
 
-_CODE = {name: code for code, name in enumerate(CODES)}
 # Not row-wise: always a step of their own.
 _TILED = frozenset(
     {
@@ -59,8 +49,6 @@ _ONCE = len(Extent)  # native.h has one more: always exactly one row
 _GROUP = 8  # rows per group of an image
 _IMAGE_BYTES = 64  # per row and block of 32 values
 _FLOAT_TYPES = (QuantType.F32, QuantType.F16, QuantType.BF16)
-_MAX_HEAD_SIZE = 1024
-_MAX_EXPERTS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +133,7 @@ class Recorder(Ops):
         self.repeated = 0, 0
         self._made: list[npt.NDArray[Any]] = []
         self._exact = exact
+        self._exports = native_exports()
         self._step: _Step | None = None
         self._images: dict[_Region, npt.NDArray[np.uint8]] = {}
         self._tables: dict[_Region, npt.NDArray[np.int32]] = {}  # of choices of experts
@@ -205,7 +194,7 @@ class Recorder(Ops):
         """Appends an operation, in the current step if it may run there (`join`: it must).
 
         Args:
-            name: One of `CODES`.
+            name: As in native.h, in small letters.
             extent: Which rows it runs over.
             reads: Buffers of the same extent that it reads row by row.
             writes: Buffers that it writes.
@@ -218,7 +207,7 @@ class Recorder(Ops):
             step = self._step = _Step(len(self.ops), extent, name in _ALONE)
         step.reads += read
         step.writes += written
-        op = Op(code=_CODE[name], extent=extent)
+        op = Op(code=self._exports.number("operation", name), extent=extent)
         for key, value in fields.items():
             if isinstance(value, (list, tuple)):
                 array = getattr(op, key)
@@ -259,8 +248,11 @@ class Recorder(Ops):
         self.keep.append(weight)
         return weight
 
+    def _limit(self, name: str) -> int:
+        return self._exports.number("limit", name)
+
     def _cache(self, array: Array, type: QuantType, head_size: int) -> CacheStruct:
-        if head_size > _MAX_HEAD_SIZE or head_size % type.block_size:
+        if head_size > self._limit("max_head_size") or head_size % type.block_size:
             raise UnsupportedError(f"{type.label} cache with head size {head_size}: not handled by the CPU kernels")
         data = host(array)
         self.keep.append(data)
@@ -377,9 +369,9 @@ class Recorder(Ops):
         *,
         ends: Buffer | None = None,
     ) -> None:
-        rows = min(out.capacity, ATTENTION_SPLIT_ROWS)
+        rows = min(out.capacity, self._limit("attention_split_rows"))
         partial = -(-layer.head_size_v // 16) * 16 + 2
-        n_chunks = -(-layer.capacity // ATTENTION_CHUNK)
+        n_chunks = -(-layer.capacity // self._limit("attention_chunk"))
         counters = -(-4 * rows * spec.n_heads // 64) * 64
         self.scratch_bytes = max(self.scratch_bytes, counters + 4 * rows * spec.n_heads * n_chunks * partial)
         self._record(
@@ -388,7 +380,7 @@ class Recorder(Ops):
             e=self._view(ends) if ends else View(), p=[self._constant(spec.sinks)],
             k=self._cache(layer.k, layer.type_k, layer.head_size_k),
             v=self._cache(layer.v, layer.type_v, layer.head_size_v),
-            n=[spec.n_heads, layer.n_kv_heads, spec.window, counters], f=[spec.scale, spec.softcap],
+            n=[spec.n_heads, layer.n_kv_heads, spec.window, counters], f=[spec.scale],
         )  # fmt: skip
 
     def _in_place(self, name: str, out: Buffer, x: Buffer | None = None, **fields: Any) -> None:
@@ -458,7 +450,7 @@ class Recorder(Ops):
     # -- experts ---------------------------------------------------------------------------------------------------
 
     def route(self, weights: Buffer, experts: Buffer, logits: Buffer, spec: RoutingSpec) -> None:
-        assert logits.width <= _MAX_EXPERTS, "experts fit into the kernel's arrays"
+        assert logits.width <= self._limit("max_experts"), "experts fit into the kernel's arrays"
         self._record(
             "route", weights.extent, reads=[logits], writes=[weights, experts],
             out=self._view(weights), x=self._view(logits), y=self._view(experts),
@@ -598,7 +590,7 @@ class Recorder(Ops):
         slots: Buffer,
     ) -> None:
         size = layer.head_size
-        if size % 2 or size > _MAX_HEAD_SIZE:
+        if size % 2 or size > self._limit("max_head_size"):
             raise UnsupportedError(f"delta net with head size {size}: not handled by the CPU kernels")
         states = host(layer.states)
         slot, state, head, _, _ = states.strides
@@ -609,9 +601,6 @@ class Recorder(Ops):
             c=self._view(decay), a=self._view(positions), b=self._view(slots), n=[layer.n_states, k.width // size],
             k=CacheStruct(_address(states), slot, head, state, QuantType.F32, size),
         )  # fmt: skip
-
-
-assert 4 * (16 * 2 + 32 * 3) * _MAX_HEAD_SIZE + 32 * ATTENTION_CHUNK * 4 + 1024 <= SCRATCH_BYTES
 
 
 def _address(array: npt.NDArray[Any]) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -17,6 +20,8 @@ from specli.gguf.quant import QuantType
 from specli.gguf.write import GGUFWriter
 from specli.kernels.cpu import library, topology
 from specli.kernels.cpu.executor import CpuExecutor
+from specli.kernels.cpu.recorder import Recorder
+from specli.kernels.ops import Buffer, Extent
 from specli.kernels.threads import ThreadConfig
 from tests.support.native import Bench, tensor
 
@@ -33,6 +38,73 @@ def test_broken_library_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("SPECLI_NATIVE_LIBRARY", str(path))
     with pytest.raises(ResourceError, match=r"other\.so: cannot load the native CPU library"):
         library.native_library.__wrapped__()
+
+
+def exports_of(tmp_path: Path, *changes: tuple[str, str]) -> library.Exports:
+    """What exports.c hands out when native.h is changed."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    sources = Path(library.__file__).parent
+    header = (sources / "native.h").read_text()
+    for old, new in changes:
+        assert header.count(old) == 1, old
+        header = header.replace(old, new)
+    (tmp_path / "native.h").write_text(header)
+    shutil.copy(sources / "exports.c", tmp_path)
+    path = tmp_path / "changed.so"
+    subprocess.run([compiler, "-std=gnu11", "-shared", "-fPIC", tmp_path / "exports.c", "-o", path], check=True)
+    changed = ctypes.CDLL(str(path))
+    changed.specli_exports.restype, changed.specli_exports.argtypes = library._FUNCTIONS["specli_exports"]
+    return library.Exports.of(changed, path)
+
+
+def test_codes_and_limits_are_those_of_the_library(tmp_path: Path) -> None:
+    changed = exports_of(
+        tmp_path,
+        ("X(ADD) ", "X(-) "), ("X(MULTIPLY) ", "X(ADD) "), ("X(-) ", "X(MULTIPLY) "),
+        ("X(TOP_P) X(MIN_P)", "X(MIN_P) X(TOP_P)"),
+        ("MAX_CANDIDATES 512", "MAX_CANDIDATES 4096"),
+    )  # fmt: skip
+    present = library.native_exports()
+    swapped = {
+        ("operation", "add"): present.number("operation", "multiply"),
+        ("operation", "multiply"): present.number("operation", "add"),
+        ("link", "top_p"): present.number("link", "min_p"),
+        ("link", "min_p"): present.number("link", "top_p"),
+        ("limit", "max_candidates"): 4096,
+    }
+    assert len(set(swapped.values())) == 5
+    assert changed.numbers == {**present.numbers, **swapped}
+
+
+def test_a_recorder_takes_its_codes_from_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = library.native_exports().numbers
+    other = library.Exports(Path("other.so"), {**numbers, ("operation", "scale"): 77})
+    monkeypatch.setattr("specli.kernels.cpu.recorder.native_exports", lambda: other)
+    recorder = Recorder(exact=False)
+    recorder.scale(Buffer(np.zeros((1, 4), np.float32), Extent.TOKENS), 2.0)
+    assert [op.code for op in recorder.ops] == [77]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("int32_t code, extent;", "int32_t extent, code;"), "op.code is 4, expected 0"),
+        (("int64_t n[4];\n    float f[2];", "int64_t n[5];\n    float f[2];"), "op is 392, expected 384"),
+    ],
+)
+def test_other_layouts_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ResourceError) as error:
+        exports_of(tmp_path, change)
+    assert str(error.value) == f"{tmp_path}/changed.so: native CPU library is of another version ({message})"
+
+
+def test_an_operation_that_the_library_lacks_is_refused(tmp_path: Path) -> None:
+    exports = exports_of(tmp_path, ("X(TAKE) ", "X(GIVE) "))
+    assert exports.number("operation", "give") == library.native_exports().number("operation", "take")
+    with pytest.raises(ResourceError, match=r"of another version \(it has no operation take\)$"):
+        exports.number("operation", "take")
 
 
 def test_unknown_kernels_are_refused_with_what_there_is(kernels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specli.gguf.quant import QuantType
-from specli.kernels.cpu.library import CODES
+from specli.kernels.cpu.library import native_exports
 from specli.kernels.cpu.recorder import Recorder
 from specli.kernels.ops import Activation, AttentionSpec, Buffer, Extent, RopeTable
 from tests.support.native import Bench
@@ -13,11 +13,12 @@ from tests.support.native import Bench
 
 def steps(recorder: Recorder) -> list[list[str]]:
     """Names of the operations, step by step."""
+    names = {code: name for (kind, name), code in native_exports().numbers.items() if kind == "operation"}
     found: list[list[str]] = []
     for op in recorder.ops:
         if op.step:
             found.append([])
-        found[-1].append(CODES[op.code])
+        found[-1].append(names[op.code])
     assert [op.step for op in recorder.ops if op.step] == [len(step) for step in found]
     return found
 
