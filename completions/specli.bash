@@ -233,7 +233,7 @@ _specli() {
             _specli_reply "$(compgen -W 'auto all' -- "$cur")"
             return ;;
         --kernels)
-            _specli_reply "$(compgen -W 'auto reference cpu triton' -- "$cur")"
+            _specli_reply "$(compgen -W 'auto reference cpu' -- "$cur")"
             return ;;
         -t|--threads)
             return ;;

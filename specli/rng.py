@@ -81,12 +81,6 @@ class MersenneTwister:
         rounded: float = _SINGLE.unpack(_SINGLE.pack(self.word()))[0]
         return min(rounded / _WORD, _BELOW_ONE_SINGLE)
 
-    def copy(self) -> MersenneTwister:
-        """A stream that goes on from here on its own."""
-        twin = MersenneTwister.__new__(MersenneTwister)
-        twin.seed, twin._words, twin._next = self.seed, self._words, self._next
-        return twin
-
     def rewind(self) -> None:
         """Back to the first word of the seed."""
         self._next = 0

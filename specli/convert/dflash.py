@@ -22,9 +22,8 @@ from specli.convert.taps import choose, default_block
 from specli.convert.target import Target
 from specli.convert.values import Values
 from specli.errors import FormatError, IncompatibleError
+from specli.gguf.keys import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 
-DEFAULT_BLOCK_SIZE = 16
-MAX_BLOCK_SIZE = 128  # as many positions as the engine runs
 LEFT_OUT = {
     "t2d": "the inverse of d2t, not used at run time",
     "verifier_norm.weight": "the target's own",

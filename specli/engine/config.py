@@ -19,7 +19,7 @@ class ModelLoadConfig:
     Attributes:
         path: GGUF file (the first shard of a split model).
         device: `cpu`, `cuda:0`, … or `auto`.
-        kernels: `auto`, `reference`, `cpu` or `triton`.
+        kernels: `auto`, `reference` or `cpu`.
         exact: float32 activations in the native kernels (debugging).
         type_k: Cache type of keys, by GGUF name in lower case.
         type_v: Cache type of values.

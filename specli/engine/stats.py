@@ -125,12 +125,10 @@ class Timings:
         return ratio(self.draft_n_accepted, self.predicted_n)
 
 
-def request_lines(timings: Timings, *, n_graphs_reused: int = 0) -> list[str]:
-    """The lines at the end of a request. A rate without a denominator is 0, as in llama.cpp.
+def request_lines(timings: Timings) -> list[str]:
+    """The lines at the end of a request, as llama.cpp has them: a rate without a denominator is 0.
 
-    Args:
-        timings: Of the request.
-        n_graphs_reused: Forwards that replayed a recorded program or graph.
+    Scripts expect its count of reused graphs, which has no counterpart here.
     """
     t = timings
     prompt_ms, predicted_ms = t.prompt_ns / 1e6, t.predicted_ns / 1e6
@@ -138,7 +136,7 @@ def request_lines(timings: Timings, *, n_graphs_reused: int = 0) -> list[str]:
         f"prompt eval time = {_rate(prompt_ms, t.prompt_n, t.prompt_per_token_ms, t.prompt_per_second)}",
         f"       eval time = {_rate(predicted_ms, t.predicted_n, t.predicted_per_token_ms, t.predicted_per_second)}",
         f"      total time = {prompt_ms + predicted_ms:10.2f} ms / {t.prompt_n + t.predicted_n:5d} tokens",
-        f"   graphs reused = {n_graphs_reused:10d}",
+        f"   graphs reused = {0:10d}",
     ]
     if t.draft_n:
         lines.append(
@@ -284,14 +282,13 @@ class Statistics:
     rounds: list[Round] | None = None
     max_draft: int = 0
 
-    def lines(self, *, details: bool = False, n_graphs_reused: int = 0) -> list[str]:
+    def lines(self, *, details: bool = False) -> list[str]:
         """The lines of the end of a run.
 
         Args:
             details: With acceptance per position.
-            n_graphs_reused: As in `request_lines`.
         """
-        lines = request_lines(self.timings, n_graphs_reused=n_graphs_reused)
+        lines = request_lines(self.timings)
         if details and self.timings.draft_n:
             lines.append(position_line(self.timings, self.max_draft))
         return lines + [drafter_line(stats) for stats in self.drafters]

@@ -1,22 +1,19 @@
-"""Metadata keys and tensor names of the architectures that specli reads and writes.
+"""Metadata keys of the architectures that specli reads and writes.
 
-One row per key or tensor, with the enumerator of `src/llama-arch.cpp` (llama.cpp b11434) that names it, or the file
-that reads it. The drafters' rows are missing from the `gguf` package (0.19), so this table is complete by itself.
-
-In key names `A.` stands for the architecture; in tensor names `blk.N.` for the layer prefix. Shapes are in ne order
-(the axis that blocks run along first): E width, E_t the target's, V vocabulary, V_d draft vocabulary, H and H_kv heads,
-d head size, F feed-forward width, X experts, R Markov rank, S selector rank, K convolution kernel, L tapped layers.
+One row per key, with the enumerator of `src/llama-arch.cpp` (llama.cpp b11434) that names it, or the file that reads
+it. The drafters' rows are missing from the `gguf` package (0.19), so this table is complete by itself. In key names
+`A.` stands for the architecture.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 PER_LAYER_INTS = ("u32", "[u32]", "[i32]", "[bool]")  # a scalar, or an array with one value per layer
 INTS = ("[i32]", "[u32]")
 FLAGS = ("[bool]", "[i32]", "[u32]")
-MAX_TAPS = 16  # rows of this table, not a limit of the engine
+DEFAULT_BLOCK_SIZE = 16  # of a DFlash network that names none
+MAX_BLOCK_SIZE = 128  # most rows that kernels promise to compute alike
 
 
 @dataclass(frozen=True)
@@ -34,27 +31,8 @@ class Key:
     source: str
 
 
-@dataclass(frozen=True)
-class TensorName:
-    """One tensor name of a GGUF file, with its shape and its source.
-
-    Attributes:
-        name: With `blk.N.` for the layer and its suffix.
-        shape: In ne order; empty when it differs between architectures.
-        source: Where llama.cpp names it.
-    """
-
-    name: str
-    shape: str
-    source: str
-
-
 def _keys(*rows: tuple[str, str | tuple[str, ...], str]) -> tuple[Key, ...]:
     return tuple(Key(name, (kinds,) if isinstance(kinds, str) else kinds, source) for name, kinds, source in rows)
-
-
-def _tensors(*rows: tuple[str, str, str]) -> tuple[TensorName, ...]:
-    return tuple(TensorName(*row) for row in rows)
 
 
 GENERAL_KEYS = _keys(
@@ -218,111 +196,6 @@ TOKENIZER_KEYS = _keys(
 
 KEYS: dict[str, Key] = {key.name: key for key in GENERAL_KEYS + MODEL_KEYS + DRAFT_KEYS + ORIGIN_KEYS + TOKENIZER_KEYS}
 
-MODEL_TENSORS = _tensors(
-    ("token_embd.weight", "[E, V]", "LLM_TENSOR_TOKEN_EMBD"),
-    ("output_norm.weight", "[E]", "LLM_TENSOR_OUTPUT_NORM"),
-    ("output.weight", "[E, V]", "LLM_TENSOR_OUTPUT"),
-    ("output.bias", "[V]", "LLM_TENSOR_OUTPUT"),
-    ("rope_freqs.weight", "[d/2]", "LLM_TENSOR_ROPE_FREQS"),
-    ("rope_factors_long.weight", "[d/2]", "LLM_TENSOR_ROPE_FACTORS_LONG"),
-    ("rope_factors_short.weight", "[d/2]", "LLM_TENSOR_ROPE_FACTORS_SHORT"),
-    ("per_layer_token_embd.weight", "", "LLM_TENSOR_PER_LAYER_TOKEN_EMBD"),
-    ("per_layer_model_proj.weight", "", "LLM_TENSOR_PER_LAYER_MODEL_PROJ"),
-    ("per_layer_proj_norm.weight", "", "LLM_TENSOR_PER_LAYER_PROJ_NORM"),
-    ("blk.N.attn_norm.weight", "[E]", "LLM_TENSOR_ATTN_NORM"),
-    ("blk.N.attn_q.weight", "[E, d·H]", "LLM_TENSOR_ATTN_Q"),
-    ("blk.N.attn_k.weight", "[E, d·H_kv]", "LLM_TENSOR_ATTN_K"),
-    ("blk.N.attn_v.weight", "[E, d·H_kv]", "LLM_TENSOR_ATTN_V"),
-    ("blk.N.attn_qkv.weight", "[E, d·(H+2·H_kv)]", "LLM_TENSOR_ATTN_QKV"),
-    ("blk.N.attn_output.weight", "[d·H, E]", "LLM_TENSOR_ATTN_OUT"),
-    ("blk.N.attn_q.bias", "[d·H]", "LLM_TENSOR_ATTN_Q"),
-    ("blk.N.attn_k.bias", "[d·H_kv]", "LLM_TENSOR_ATTN_K"),
-    ("blk.N.attn_v.bias", "[d·H_kv]", "LLM_TENSOR_ATTN_V"),
-    ("blk.N.attn_qkv.bias", "[d·(H+2·H_kv)]", "LLM_TENSOR_ATTN_QKV"),
-    ("blk.N.attn_output.bias", "[E]", "LLM_TENSOR_ATTN_OUT"),
-    ("blk.N.attn_q_norm.weight", "[d]", "LLM_TENSOR_ATTN_Q_NORM"),
-    ("blk.N.attn_k_norm.weight", "[d]", "LLM_TENSOR_ATTN_K_NORM"),
-    ("blk.N.attn_sinks.weight", "[H]", "LLM_TENSOR_ATTN_SINKS"),
-    ("blk.N.attn_gate.weight", "", "LLM_TENSOR_ATTN_GATE"),
-    ("blk.N.post_attention_norm.weight", "[E]", "LLM_TENSOR_ATTN_POST_NORM"),
-    ("blk.N.layer_output_scale.weight", "[1]", "LLM_TENSOR_LAYER_OUT_SCALE"),
-    ("blk.N.ffn_norm.weight", "[E]", "LLM_TENSOR_FFN_NORM"),
-    ("blk.N.ffn_gate.weight", "[E, F]", "LLM_TENSOR_FFN_GATE"),
-    ("blk.N.ffn_up.weight", "[E, F]", "LLM_TENSOR_FFN_UP"),
-    ("blk.N.ffn_down.weight", "[F, E]", "LLM_TENSOR_FFN_DOWN"),
-    ("blk.N.ffn_gate.bias", "[F]", "LLM_TENSOR_FFN_GATE"),
-    ("blk.N.ffn_up.bias", "[F]", "LLM_TENSOR_FFN_UP"),
-    ("blk.N.ffn_down.bias", "[E]", "LLM_TENSOR_FFN_DOWN"),
-    ("blk.N.post_ffw_norm.weight", "[E]", "LLM_TENSOR_FFN_POST_NORM"),
-    ("blk.N.post_ffw_norm_1.weight", "[E]", "LLM_TENSOR_FFN_POST_NORM_1"),
-    ("blk.N.post_ffw_norm_2.weight", "[E]", "LLM_TENSOR_FFN_POST_NORM_2"),
-    ("blk.N.pre_ffw_norm_2.weight", "[E]", "LLM_TENSOR_FFN_PRE_NORM_2"),
-    ("blk.N.ffn_gate_inp.weight", "[E, X]", "LLM_TENSOR_FFN_GATE_INP"),
-    ("blk.N.ffn_gate_inp.bias", "[X]", "LLM_TENSOR_FFN_GATE_INP"),
-    ("blk.N.ffn_gate_inp.scale", "[E]", "LLM_TENSOR_FFN_GATE_INP"),
-    ("blk.N.exp_probs_b.bias", "[X]", "LLM_TENSOR_FFN_EXP_PROBS_B"),
-    ("blk.N.ffn_gate_exps.weight", "[E, F, X]", "LLM_TENSOR_FFN_GATE_EXPS"),
-    ("blk.N.ffn_up_exps.weight", "[E, F, X]", "LLM_TENSOR_FFN_UP_EXPS"),
-    ("blk.N.ffn_gate_up_exps.weight", "[E, 2·F, X]", "LLM_TENSOR_FFN_GATE_UP_EXPS"),
-    ("blk.N.ffn_down_exps.weight", "[F, E, X]", "LLM_TENSOR_FFN_DOWN_EXPS"),
-    ("blk.N.ffn_gate_exps.bias", "[F, X]", "LLM_TENSOR_FFN_GATE_EXPS"),
-    ("blk.N.ffn_up_exps.bias", "[F, X]", "LLM_TENSOR_FFN_UP_EXPS"),
-    ("blk.N.ffn_down_exps.bias", "[E, X]", "LLM_TENSOR_FFN_DOWN_EXPS"),
-    ("blk.N.ffn_down_exps.scale", "[X]", "LLM_TENSOR_FFN_DOWN_EXPS"),
-    ("blk.N.ffn_gate_inp_shexp.weight", "[E]", "LLM_TENSOR_FFN_GATE_INP_SHEXP"),
-    ("blk.N.ffn_gate_shexp.weight", "[E, F]", "LLM_TENSOR_FFN_GATE_SHEXP"),
-    ("blk.N.ffn_up_shexp.weight", "[E, F]", "LLM_TENSOR_FFN_UP_SHEXP"),
-    ("blk.N.ffn_down_shexp.weight", "[F, E]", "LLM_TENSOR_FFN_DOWN_SHEXP"),
-    ("blk.N.inp_gate.weight", "", "LLM_TENSOR_PER_LAYER_INP_GATE"),
-    ("blk.N.proj.weight", "", "LLM_TENSOR_PER_LAYER_PROJ"),
-    ("blk.N.post_norm.weight", "[E]", "LLM_TENSOR_PER_LAYER_POST_NORM"),
-    ("blk.N.ssm_conv1d.weight", "", "LLM_TENSOR_SSM_CONV1D"),
-    ("blk.N.ssm_dt.bias", "", "LLM_TENSOR_SSM_DT"),
-    ("blk.N.ssm_a", "", "LLM_TENSOR_SSM_A_NOSCAN"),
-    ("blk.N.ssm_beta.weight", "", "LLM_TENSOR_SSM_BETA"),
-    ("blk.N.ssm_alpha.weight", "", "LLM_TENSOR_SSM_ALPHA"),
-    ("blk.N.ssm_ba.weight", "", "LLM_TENSOR_SSM_BETA_ALPHA"),
-    ("blk.N.ssm_norm.weight", "", "LLM_TENSOR_SSM_NORM"),
-    ("blk.N.ssm_out.weight", "", "LLM_TENSOR_SSM_OUT"),
-)
-
-DRAFT_TENSORS = _tensors(
-    # EAGLE-3 (src/models/eagle3.cpp); also DFlash where the shape says so
-    ("fc.weight", "[L·E_t, E]", "LLM_TENSOR_FC"),
-    ("enc.output_norm.weight", "[L·E_t] eagle3, [E] dflash", "LLM_TENSOR_ENC_OUTPUT_NORM"),
-    ("blk.N.attn_norm_2.weight", "[E]", "LLM_TENSOR_ATTN_NORM_2"),
-    ("d2t", "[V_d]", "LLM_TENSOR_D2T"),
-    *((f"fc_norm.{number}.weight", "[E_t]", "specli/models/eagle3.py") for number in range(MAX_TAPS)),
-    # DFlash (src/models/dflash.cpp)
-    ("blk.N.attn_conv_base", "[E, K, 2]", "LLM_TENSOR_DFLASH_ATTN_CONV_BASE"),
-    ("blk.N.attn_conv_proj.weight", "", "LLM_TENSOR_DFLASH_ATTN_CONV_PROJ"),
-    ("blk.N.ffn_conv_base", "[E, K, 2]", "LLM_TENSOR_DFLASH_FFN_CONV_BASE"),
-    ("blk.N.ffn_conv_proj.weight", "", "LLM_TENSOR_DFLASH_FFN_CONV_PROJ"),
-    ("selector_predecessor.weight", "[S, V]", "LLM_TENSOR_DFLASH_SELECTOR_PREV"),
-    ("selector_successor.weight", "[S, V]", "LLM_TENSOR_DFLASH_SELECTOR_NEXT"),
-    ("selector_hidden.weight", "[E, S]", "LLM_TENSOR_DFLASH_SELECTOR_HIDDEN"),
-    # DSpark
-    ("markov_w1.weight", "[R, V]", "LLM_TENSOR_DSPARK_MARKOV_W1"),
-    ("markov_w2.weight", "[R, V_d]", "LLM_TENSOR_DSPARK_MARKOV_W2"),
-    ("conf_proj.weight", "[E+R, 1]", "LLM_TENSOR_DSPARK_CONF_PROJ"),
-    ("conf_proj.bias", "[1]", "LLM_TENSOR_DSPARK_CONF_PROJ"),
-    # MTP blocks
-    ("blk.N.nextn.eh_proj.weight", "[2·E, E]", "LLM_TENSOR_NEXTN_EH_PROJ"),
-    ("blk.N.nextn.enorm.weight", "[E]", "LLM_TENSOR_NEXTN_ENORM"),
-    ("blk.N.nextn.hnorm.weight", "[E]", "LLM_TENSOR_NEXTN_HNORM"),
-    ("blk.N.nextn.embed_tokens.weight", "[E, V]", "LLM_TENSOR_NEXTN_EMBED_TOKENS"),
-    ("blk.N.nextn.shared_head_head.weight", "[E, V]", "LLM_TENSOR_NEXTN_SHARED_HEAD_HEAD"),
-    ("blk.N.nextn.shared_head_norm.weight", "[E]", "LLM_TENSOR_NEXTN_SHARED_HEAD_NORM"),
-    # gemma4-assistant
-    ("nextn.pre_projection.weight", "[2·E_t, E]", "LLM_TENSOR_NEXTN_PROJ_PRE"),
-    ("nextn.post_projection.weight", "[E, E_t]", "LLM_TENSOR_NEXTN_PROJ_POST"),
-    ("masked_embd_centroids.weight", "", "LLM_TENSOR_MASKED_EMBD_CENTROIDS"),
-    ("masked_embd_ordering", "", "LLM_TENSOR_MASKED_EMBD_ORDERING"),
-)
-
-TENSORS: dict[str, TensorName] = {tensor.name: tensor for tensor in MODEL_TENSORS + DRAFT_TENSORS}
-
-_LAYER = re.compile(r"^blk\.\d+\.")
 _CHAT_TEMPLATE = "tokenizer.chat_template."  # one key per named template follows
 
 
@@ -337,8 +210,3 @@ def find_key(key: str, architecture: str) -> Key | None:
 def is_known(key: str) -> bool:
     """Whether anything reads the key, in a file of whatever architecture its name begins with."""
     return any(find_key(key, architecture) for architecture in ("", key.partition(".")[0]))
-
-
-def find_tensor(name: str) -> TensorName | None:
-    """The row of a tensor such as "blk.3.attn_q.weight", or None for a name of no architecture in the table."""
-    return TENSORS.get(_LAYER.sub("blk.N.", name))

@@ -3,7 +3,6 @@
 | kernels | module | where |
 |---|---|---|
 | `cpu` | `specli.kernels.cpu` | native library, CPU |
-| `triton` | `specli.kernels.triton` | CUDA |
 | `reference` | `specli.kernels.reference` | plain torch, any device |
 """
 
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
     from specli.kernels.placement import Placement
     from specli.kernels.threads import ThreadConfig
 
-KERNELS = ("auto", "reference", "cpu", "triton")
+KERNELS = ("auto", "reference", "cpu")
 
 # Fast kernels by device type: name, module, class. The class takes (device, threads=, exact=, placement=) and raises
 # ResourceError when it cannot run here (library not built, CPU too old).
 _FAST = {
     "cpu": ("cpu", "specli.kernels.cpu.executor", "CpuExecutor"),
-    "cuda": ("triton", "specli.kernels.triton.executor", "TritonExecutor"),
 }
 
 
@@ -41,7 +39,7 @@ def open_executor(
     """The executor for one model.
 
     Args:
-        device: `cpu`, `cuda:0`, … or `auto`: the first CUDA device if there are kernels for it, else the CPU.
+        device: `cpu`, `cuda:0`, … or `auto`: the CPU, which alone has fast kernels.
         kernels: One of `KERNELS`. `auto` takes the device's fast kernels and, where they cannot run, the reference,
             whose `describe` gives the reason.
         threads: Its threads; None = defaults.
@@ -103,13 +101,11 @@ def _is_installed(module: str) -> bool:
 
 
 def _device(name: str) -> str:
-    """The device's full name; torch, which is slow to import, is asked only where there is a choice."""
-    if name == "cpu" or (name == "auto" and not _is_installed(_FAST["cuda"][1])):
+    """The device's full name; torch, which is slow to import, is asked only for others than the CPU."""
+    if name in ("cpu", "auto"):
         return "cpu"
     import torch
 
-    if name == "auto":
-        return "cuda:0" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:

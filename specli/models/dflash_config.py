@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from specli.errors import FormatError, UnsupportedError
 from specli.gguf.file import GGUFFile
+from specli.gguf.keys import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from specli.kernels.ops import Activation
 from specli.models.config import Keys, ModelConfig
 from specli.models.draft import taps_of
 
-DEFAULT_BLOCK_SIZE = 16
-MAX_BLOCK_SIZE = 128  # most rows that kernels promise to compute alike
 MARKOV_TENSOR = "markov_w1.weight"  # marks DSpark
 SELECTOR_TENSOR = "selector_hidden.weight"  # marks DFlash2
 CONFIDENCE_TENSOR = "conf_proj.weight"

@@ -74,16 +74,8 @@ class Dry(Link):
         self._max_exponent = int(f32(_LOG_FLOAT_MAX) / f32(math.log(self._base))) if self._base > f32(1.000001) else 0
         self.window = window
         self._breakers = breakers
-        self.reset()
-
-    def reset(self) -> None:
         self._tokens = np.empty(0, np.int32)  # [≤ window], newest last
         self._matches = np.empty(0, np.int32)  # as many: tokens up to here that equal the sequence's end
-
-    def copy(self) -> Dry:
-        twin = Dry.__new__(Dry)
-        twin.__dict__.update(self.__dict__)  # the arrays are replaced, never written to
-        return twin
 
     def accept(self, token: int) -> None:
         is_full = len(self._tokens) == self.window

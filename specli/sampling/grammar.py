@@ -163,13 +163,3 @@ class Grammar:
         self._allowed = None
         if not self._matcher.consume_token(token):
             raise SpecliError(f"the grammar rejects token {token}: {_first_line(self._matcher.get_error())}")
-
-    def copy(self) -> Grammar:
-        """A state that goes on alone."""
-        return Grammar(self._matcher.deep_copy(), self._n_vocab)
-
-    def restarted(self) -> Grammar:
-        """The state before the first token."""
-        twin = self.copy()
-        twin._matcher.reset()
-        return twin

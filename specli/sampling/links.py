@@ -48,7 +48,7 @@ class Link:
 
     @property
     def native(self) -> tuple[str, int, float] | None:
-        """Name, count and value of the same link in the native library (`LINK_CODES`); None if it has none."""
+        """Name, count and value of the same link in the native library (native.h); None if it has none."""
         return None
 
     def changes(self, logits: Floats) -> tuple[Ids, Floats] | None:
@@ -60,13 +60,6 @@ class Link:
 
     def accept(self, token: int) -> None:
         """The token became part of the sequence."""
-
-    def reset(self) -> None:
-        """Forgets the sequence; random streams start again."""
-
-    def copy(self) -> Link:
-        """A link that goes on from here on its own."""
-        return self
 
 
 class Picker(Link):
@@ -148,15 +141,6 @@ class Penalties(Link):
                 del self._counts[oldest]
         self._latest.append(token)
         self._counts[token] = self._counts.get(token, 0) + 1
-
-    def reset(self) -> None:
-        self._latest.clear()
-        self._counts.clear()
-
-    def copy(self) -> Penalties:
-        twin = Penalties.__new__(Penalties)
-        twin.__dict__.update(self.__dict__, _latest=self._latest.copy(), _counts=self._counts.copy())
-        return twin
 
 
 class TopNSigma(Link):
@@ -285,14 +269,6 @@ class Xtc(Link):
         if n_dropped > 0 and len(candidates) - n_dropped >= self._min_keep:
             candidates.take(slice(n_dropped, None), is_sorted=True)
 
-    def reset(self) -> None:
-        self._stream.rewind()
-
-    def copy(self) -> Xtc:
-        twin = Xtc.__new__(Xtc)
-        twin.__dict__.update(self.__dict__, _stream=self._stream.copy())
-        return twin
-
 
 def apply_temperature(candidates: Candidates, temperature: np.float32) -> None:
     """Divides the logits; at 0 or below only the first of the largest stays (llama.cpp: the others become -inf)."""
@@ -355,12 +331,6 @@ class Distribution(Picker):
         cumulative = np.add.accumulate(weights)
         candidates.probabilities = (weights / cumulative[-1]).astype(f32)
         return int(np.searchsorted(cumulative, cumulative[-1] * self.draw()))
-
-    def reset(self) -> None:
-        self._stream.rewind()
-
-    def copy(self) -> Distribution:
-        return Distribution(self._stream.copy())
 
 
 class Mirostat(Picker):
@@ -426,15 +396,6 @@ class Mirostat(Picker):
             k = power(expected, f32(1) / s)
         return int(k) if 1 <= k < 2**31 else 1  # beyond int32 llama.cpp's conversion gives the smallest integer
 
-    def reset(self) -> None:
-        self._mu, self._pending = f32(2) * self._tau, None
-        self._stream.rewind()
-
-    def copy(self) -> Mirostat:
-        twin = Mirostat(self._version, self._tau, self._eta, self._n_vocab, self._stream.copy())
-        twin._mu, twin._pending = self._mu, self._pending
-        return twin
-
 
 class AdaptiveP(Picker):
     """Prefers tokens whose probability is near a target that adapts to the tokens accepted so far.
@@ -450,9 +411,6 @@ class AdaptiveP(Picker):
     def __init__(self, target: float, decay: float, stream: MersenneTwister) -> None:
         self._target, self._decay = f32(target), f32(min(max(decay, 0.0), 0.99))
         self._stream = stream
-        self._start()
-
-    def _start(self) -> None:
         self._weight = f32(1) / (f32(1) - self._decay)
         self._sum = self._target / (f32(1) - self._decay)
         self._pending: tuple[Ids, Floats] | None = None  # the list, and its tokens' original probabilities
@@ -478,12 +436,3 @@ class AdaptiveP(Picker):
             for p in original[ids == token]:  # the picked one, or the one that rejection sampling takes
                 self._sum = p + self._decay * self._sum
                 self._weight = f32(1) + self._decay * self._weight
-
-    def reset(self) -> None:
-        self._start()
-        self._stream.rewind()
-
-    def copy(self) -> AdaptiveP:
-        twin = AdaptiveP.__new__(AdaptiveP)
-        twin.__dict__.update(self.__dict__, _stream=self._stream.copy())
-        return twin

@@ -16,7 +16,7 @@ from specli.sampling.candidates import Candidates, Floats, Ids, descending, larg
 from specli.sampling.chain import ChainContext, build_chain, check_sampling
 from specli.sampling.config import SamplingConfig
 from specli.sampling.grammar import Grammar
-from specli.sampling.links import Distribution, Link, Picker, Temperature
+from specli.sampling.links import Distribution, Link, Temperature
 from specli.sampling.native import NativeTail
 from specli.sampling.vocabulary import Vocabulary
 
@@ -50,11 +50,7 @@ class Sampler:
         self._end_ids = tokenizer.eog_ids
         self._candidates: Candidates | None = None  # of the last sample; None where only its largest logit counted
         self._largest = -1
-        self._find_listeners()
-
         self._leading, self._tail = NativeTail.of(self._links, self._picker)
-
-    def _find_listeners(self) -> None:
         links: list[Link] = [*self._links, self._picker]
         self._listeners = [link for link in links if type(link).accept is not Link.accept]
         # One link that leaves the largest logit, and a picker that draws from what is left: nobody sees that draw.
@@ -147,29 +143,3 @@ class Sampler:
             if left > 0:
                 p = p * (np.float32(1) / left)
         return ids, p
-
-    def reset(self) -> None:
-        """As new: forgets the sequence and starts the random streams again."""
-        for link in (*self._links, self._picker):
-            link.reset()
-        if self._grammar is not None:
-            self._grammar = self._grammar.restarted()
-        self.rejections.rewind()
-        self.synthetic.rewind()
-        self._candidates = None
-
-    def clone(self) -> Sampler:
-        """A sampler in the same state that goes on alone. Takes microseconds."""
-        twin = Sampler.__new__(Sampler)
-        twin.config, twin.seed = self.config, self.seed
-        twin.rejections, twin.synthetic = self.rejections.copy(), self.synthetic.copy()
-        twin._links = [link.copy() for link in self._links]
-        picker = self._picker.copy()
-        assert isinstance(picker, Picker)
-        twin._picker = picker
-        twin._grammar = self._grammar and self._grammar.copy()
-        twin._end_ids = self._end_ids
-        twin._candidates, twin._largest = self._candidates, self._largest
-        twin._find_listeners()
-        twin._leading, twin._tail = twin._links[: len(self._leading)], self._tail
-        return twin

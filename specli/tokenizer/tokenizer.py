@@ -40,10 +40,6 @@ class Tokenizer:
         n_vocab: How many.
         bos_id: Beginning of a sequence; this and the other roles are None where the vocabulary has no such token.
         eos_id: End of a sequence.
-        eot_id: End of a turn.
-        eom_id: End of a message.
-        unk_id: Unknown text.
-        pad_id: Padding.
         mask_id: Masked text.
         add_bos: `encode` starts with BOS when special tokens are asked for.
         add_eos: `encode` ends with EOS when special tokens are asked for.
@@ -58,10 +54,6 @@ class Tokenizer:
         self.n_vocab = len(vocabulary.texts)
         self.bos_id = vocabulary.roles.get("bos")
         self.eos_id = vocabulary.roles.get("eos")
-        self.eot_id = vocabulary.roles.get("eot")
-        self.eom_id = vocabulary.roles.get("eom")
-        self.unk_id = vocabulary.roles.get("unk")
-        self.pad_id = vocabulary.roles.get("pad")
         self.mask_id = vocabulary.roles.get("mask")
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
@@ -184,7 +176,3 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of a token sequence: its pieces joined, bytes that are no UTF-8 as U+FFFD."""
         return b"".join(self.piece(token, special=special) for token in ids).decode(errors="replace")
-
-    def is_end(self, token: int) -> bool:
-        """Whether the token ends a generation."""
-        return token in self.eog_ids

@@ -91,7 +91,7 @@ def test_hint_of_a_wrong_word_lists_the_words() -> None:
         (["--spec-type=draft_mtp"], "draft-mtp"),
         (["-ctk", "q80"], "q8_0"),
         (["-ctvd", "FP16"], "f16"),
-        (["--kernels", "tritn"], "triton"),
+        (["--kernels", "refrence"], "reference"),
         (["-lm", "mmlock"], "mlock"),
         (["-ngl", "al"], "all"),
         (["--spec-draft-sampling", "probabilistc"], "probabilistic"),

@@ -40,11 +40,11 @@ def test_counts_and_rates_of_a_hand_made_trace() -> None:
 
 
 def test_request_lines() -> None:
-    assert request_lines(three_rounds(), n_graphs_reused=4) == [
+    assert request_lines(three_rounds()) == [
         "prompt eval time =      60.00 ms /    12 tokens (    5.00 ms per token,   200.00 tokens per second)",
         "       eval time =     450.00 ms /    10 tokens (   50.00 ms per token,    20.00 tokens per second)",
         "      total time =     510.00 ms /    22 tokens",
-        "   graphs reused =          4",
+        "   graphs reused =          0",
         "draft acceptance = 0.55556 (    5 accepted /     9 generated), mean len =  2.67",
     ]
     assert position_line(three_rounds(), 4) == "     acc per pos = (0.667, 0.667, 0.333, 0.000)"

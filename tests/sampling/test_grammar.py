@@ -120,15 +120,6 @@ def test_prompt_tokens_do_not_advance_the_grammar() -> None:
     assert write(sampler, noise(2, 0)) == "a"
 
 
-def test_clone_and_reset() -> None:
-    sampler = make(temperature=0, grammar='root ::= "ab" "c"')
-    twin = sampler.clone()
-    assert write(sampler, noise(9, 0)) == "abc"
-    assert write(twin, noise(9, 0)) == "abc"
-    sampler.reset()
-    assert write(sampler, noise(9, 0)) == "abc"
-
-
 def test_lark_is_taken_as_it_is() -> None:
     assert write(make(temperature=0, grammar='%llguidance {}\nstart: "yes"'), noise(5, 0)) == "yes"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from specli.errors import ResourceError, SpecliError
-from specli.kernels.cpu.library import MOST_CANDIDATES, native_library
+from specli.kernels.cpu.library import Exports, native_exports, native_library
 from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
 from tests.support.vocabulary import ByteVocabulary
@@ -52,6 +53,8 @@ def rising(rng: np.random.Generator, n: int) -> np.ndarray:
     return np.linspace(-5, 9, n)
 
 
+MOST = native_exports().number("limit", "max_candidates") if has_library() else 0
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "hot": {"temperature": 3.0},
@@ -62,8 +65,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bias and penalties": {"repeat_penalty": 1.3, "logit_bias": ((5, 2.0),)},
     "one": {"top_k": 1},
     "many": {"top_k": 500, "top_p": 0.999, "min_p": 0.0001},
-    "more than there is room for": {"top_k": MOST_CANDIDATES + 1},
-    "no room for the bias": {"top_k": MOST_CANDIDATES, "logit_bias": ((5, 2.0),)},
+    "more than there is room for": {"top_k": MOST + 1},
+    "no room for the bias": {"top_k": MOST, "logit_bias": ((5, 2.0),)},
     "least to keep": {"min_keep": 7, "top_p": 0.01, "min_p": 0.9},
     "no cut but top-k": {"top_p": 1.0, "min_p": 0.0, "temperature": 1.0},
     "min-p first": {"samplers": ("min_p", "top_k", "temperature")},
@@ -137,12 +140,10 @@ def test_without_a_library_the_links_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sampler.sample(row) == expected
 
 
-def test_a_clone_goes_on_alone() -> None:
-    rng = np.random.default_rng(0)
-    sampler, plain = pair(300, 9, SETTINGS["penalties"])
-    for round in range(8):
-        row = normal(rng, 300).astype(np.float32)
-        twin = sampler.clone()
-        assert twin.sample(row) == sampler.sample(row) == plain.sample(row)
-        for each in (sampler, plain):
-            each.accept(round % 3)
+def test_the_list_has_the_room_that_the_library_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (39, 40):
+        numbers = {**native_exports().numbers, ("limit", "max_candidates"): room}
+        exports = Exports(Path("other.so"), numbers)
+        monkeypatch.setattr("specli.sampling.native.native_exports", lambda exports=exports: exports)
+        tail = pair(100, 1, {"top_k": 40})[0]._tail
+        assert (tail and len(tail._places)) == (None if room < 40 else 40)

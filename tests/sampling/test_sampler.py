@@ -95,7 +95,7 @@ def test_greedy_takes_the_first_of_the_largest() -> None:
     logits = np.float32([0, 5, 1, 5] + [0] * (N_VOCAB - 4))
     sampler = make(temperature=0)
     assert sampler.sample(logits) == 1
-    ids, p = sampler.clone().distribution()
+    ids, p = sampler.distribution()
     assert (ids.tolist(), p.tolist()) == ([1], [1.0])
 
 
@@ -162,21 +162,11 @@ def run(sampler: Sampler, logits: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize("settings", STATEFUL)
-def test_a_clone_goes_on_alike_and_alone(settings: dict[str, Any]) -> None:
-    sampler = make(**settings)
-    run(sampler, rows(10, 1))
-    twin = sampler.clone()
-    ahead = run(sampler, rows(30, 2))
-    assert run(twin, rows(30, 2)) == ahead
-    assert (twin.seed, twin.rejections.word()) == (sampler.seed, sampler.rejections.word())
-
-
-@pytest.mark.parametrize("settings", STATEFUL)
-def test_reset_starts_again(settings: dict[str, Any]) -> None:
-    sampler = make(**settings)
+def test_samplers_share_no_state(settings: dict[str, Any]) -> None:
+    sampler, other = make(**settings), make(**settings)
     first = run(sampler, rows(30, 2))
-    sampler.reset()
-    assert run(sampler, rows(30, 2)) == first
+    run(sampler, rows(10, 1))
+    assert run(other, rows(30, 2)) == first
 
 
 def test_a_prompt_at_once_equals_its_tokens_one_by_one() -> None:

@@ -37,7 +37,7 @@ def whole_texts(texts: Iterable[str], constraint: Grammar) -> list[str]:
 
 
 def _after(constraint: Grammar, char: str) -> Grammar | None:
-    following = constraint.copy()
+    following = Grammar(constraint._matcher.deep_copy(), constraint._n_vocab)
     for byte in char.encode():
         if not following.allows(byte):
             return None

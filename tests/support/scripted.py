@@ -126,9 +126,6 @@ class LetterTokenizer:
         self.eog_ids = frozenset({end})
         self.suppress_ids: tuple[int, ...] = ()
 
-    def is_end(self, token: int) -> bool:
-        return token == self.end
-
     def stream(self, *, special: bool = False, visible: tuple[str, ...] = ()) -> LetterTokenizer:
         return self
 

@@ -80,7 +80,12 @@ def test_gemma3(shared: Path, gemma3_path: Path) -> None:
     tokenizer = Tokenizer.from_gguf(file)
     assert_recorded_ids(tokenizer, shared / "golden" / f"{gemma3_path.stem}.json")
     assert tokenizer.eog_ids == {1, 106, 212}
-    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.eot_id, tokenizer.add_bos) == (2, 1, 106, True)
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer._vocabulary.roles["eot"], tokenizer.add_bos) == (
+        2,
+        1,
+        106,
+        True,
+    )
     assert tokenizer.piece(212) == b""
     assert tokenizer.piece(212, special=True) == b"</s>"
     assert len(tokenizer.encode(" " * 40, add_special=False, parse_special=False)) == 2  # 31 + 9

@@ -35,7 +35,7 @@ def test_defaults_of_sentencepiece() -> None:
     tokenizer = open_changed(
         spm_vocab().metadata, add_bos_token=None, add_eos_token=None, bos_token_id=None, eos_token_id=None, scores=None
     )
-    assert (tokenizer.kind, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id) == ("spm", 1, 2, 0)
+    assert (tokenizer.kind, tokenizer.bos_id, tokenizer.eos_id, tokenizer._vocabulary.roles["unk"]) == ("spm", 1, 2, 0)
     assert (tokenizer.add_bos, tokenizer.add_eos) == (True, False)
     assert tokenizer.encode("", add_special=True, parse_special=True) == [1]
     assert tokenizer.decode(tokenizer.encode("a", add_special=False, parse_special=True)) == " a"
@@ -108,12 +108,10 @@ def test_empty_texts_are_named_after_their_id() -> None:
 
 def test_roles_are_found_by_text() -> None:
     tokenizer = open_bpe(["<|endoftext|>", "<|im_end|>", "<|file_sep|>", "x"], token_type=("[i32]", [NORMAL] * 4))
-    assert tokenizer.eot_id == 1
+    assert tokenizer._vocabulary.roles["eot"] == 1
     assert tokenizer.eog_ids == {0, 1, 2}
     assert tokenizer.piece(1) == b""  # has become a control token
     assert tokenizer.encode("<|im_end|>", add_special=False, parse_special=True) == [1]
-    assert tokenizer.is_end(0)
-    assert not tokenizer.is_end(3)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from specli.cli.options.kinds import (
     text,
 )
 from specli.cli.options.option import LOCAL, Option
+from specli.kernels import KERNELS
 from specli.kernels.threads import MAX_THREADS
 
 context = partial(Option, panel="Context and memory")
@@ -118,7 +119,7 @@ OPTIONS = (
     ),
     device(
         ("--kernels",), "implementation of the operations",
-        field="target.kernels", kind=choice("auto", "reference", "cpu", "triton"), env="SPECLI_KERNELS",
+        field="target.kernels", kind=choice(*KERNELS), env="SPECLI_KERNELS",
     ),
     device(
         ("--exact",), "float32 activations in the native kernels, for comparisons",

@@ -16,8 +16,7 @@ struct export {
 static const struct export exports[] = {
     OPERATIONS(OPERATION)
     LINKS(LINK)
-    LIMIT(ATTENTION_CHUNK) LIMIT(ATTENTION_SPLIT_ROWS) LIMIT(SCRATCH_BYTES)
-    LIMIT(MAX_CANDIDATES) LIMIT(MAX_EXPERTS) LIMIT(MAX_HEAD_SIZE)
+    LIMIT(ATTENTION_CHUNK) LIMIT(ATTENTION_SPLIT_ROWS) LIMIT(MAX_CANDIDATES) LIMIT(MAX_EXPERTS) LIMIT(MAX_HEAD_SIZE)
     SIZE(view) FIELD(view, data) FIELD(view, stride) FIELD(view, width)
     SIZE(weight) FIELD(weight, data) FIELD(weight, strip_bytes) FIELD(weight, type) FIELD(weight, n_out) FIELD(weight, n_in)
     FIELD(weight, n_experts) FIELD(weight, n_strips) FIELD(weight, is_mapped) FIELD(weight, source) FIELD(weight, is_ready)

@@ -109,7 +109,7 @@ struct kv_cache {
     X(ROTATE) /* out, n[0] block */                                                                                           \
     X(STORE) /* out = k, x = v, y = positions, z = slots, k, v, n[1] kv heads */                                              \
     X(ATTENTION) /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,     \
-      n[3] scratch offset, f[0] scale, p[0] sinks or NULL */                                                   \
+      n[3] scratch offset, f[0] scale, p[0] sinks or NULL */                                                                  \
     X(ADD) /* out, x */                                                                                                       \
     X(ADD_ROW) /* out, p[0] */                                                                                                \
     X(MULTIPLY) /* out, x */                                                                                                  \
