@@ -163,6 +163,22 @@ def test_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
+def test_interrupt_of_the_whole_group_while_workers_load(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to workers, too; they leave it to the run, whatever they are doing."""
+    write_prompts(tmp_path)
+    process = subprocess.Popen(
+        command("--workers", "2"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    while len(workers_of(process)) < 2 and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+    assert not (tmp_path / "out.jsonl.part").exists()
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [
