@@ -162,6 +162,8 @@ def _check_kinds(found: gguf.Metadata, path: Path) -> None:
     """
     for name, _ in _TEXTS:
         value = getattr(found, name)
+        if isinstance(value, dict):
+            raise FormatError(f"{path}: {name} of the model is an object, expected a text")
         if value is not None and not isinstance(value, str | list):
             setattr(found, name, str(value))
         elif isinstance(value, list) and name != "license":

@@ -165,7 +165,8 @@ class Values:
         """
         value = self.integer(*names)
         if not value:
-            raise FormatError(f"{self.path}: {' or '.join(names)} is missing, expected a positive integer")
+            found = "missing" if value is None else value
+            raise FormatError(f"{self.path}: {' or '.join(names)} is {found}, expected a positive integer")
         return value
 
     def merged(self, items: Mapping[str, Any]) -> Values:

@@ -373,6 +373,7 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"hidden_size": "64"}, 'qwen3/config.json: hidden_size is "64", expected an integer'),
     ({"num_hidden_layers": ...}, "qwen3/config.json: num_hidden_layers is missing, expected a positive integer"),
     ({"num_hidden_layers": 2**31}, "qwen3/config.json: num_hidden_layers is 2147483648, expected 0 to 10000"),
+    ({"num_hidden_layers": 0}, "qwen3/config.json: num_hidden_layers is 0, expected a positive integer"),
     ({"vocab_size": None}, "qwen3/config.json: vocab_size is missing, expected a positive integer"),
     ({"vocab_size": 2**31}, "qwen3/config.json: vocab_size is 2147483648, expected 0 to 10000000"),
     ({"intermediate_size": None}, "qwen3/config.json: intermediate_size is missing, expected a positive integer"),

@@ -13,7 +13,7 @@ import pytest
 
 from specli.convert import ConvertConfig, Progress, convert
 from specli.convert.config import OUTTYPES
-from specli.errors import ResourceError, UsageError
+from specli.errors import FormatError, ResourceError, UsageError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES, V, write_json
 
@@ -239,3 +239,12 @@ def test_chat_template_is_found_where_it_lies(tmp_path: Path, place: str) -> Non
         ConvertConfig(source, outfile=tmp_path / "draft.gguf", target=target),
     ):
         assert convert(request).metadata["tokenizer.chat_template"] == text
+
+
+def test_an_object_is_no_name(tmp_path: Path) -> None:
+    """Such an override was once written as Python shows it."""
+    source, override = folder(tmp_path, "qwen3"), tmp_path / "m.json"
+    write_json(override, {"general.name": {"a": 1}})
+    with pytest.raises(FormatError, match=r"m\.json: name of the model is an object, expected a text$"):
+        convert(ConvertConfig(source, outfile=tmp_path / "x.gguf", metadata=override))
+    assert not (tmp_path / "x.gguf").exists()
