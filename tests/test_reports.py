@@ -626,7 +626,7 @@ def test_r4_r8_sizes_types_and_offsets(specli: Program, at: int, data: bytes) ->
     Path("x.gguf").write_bytes(with_header_changed(specli.path("T"), b"token_embd.weight", at, data))
     done = specli("generate", "-m", "x.gguf", "-p", "a")
     assert done.code == 1
-    assert done.err.startswith("error: x.gguf: tensor 'token_embd.weight' ")
+    assert done.err.startswith("error: x.gguf: tensor '")  # a size that is wrong shows at the next tensor's offset
 
 
 @pytest.mark.parametrize(
