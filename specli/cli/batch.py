@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specli._version import __version__
 from specli.cli.console import ERROR, Console, error_lines
-from specli.cli.options.config import CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.prepare import request_config
 from specli.cli.prompts import Prompt
 from specli.cli.record import dump, write_lines

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from specli.cli.options.config import LogConfig
+from specli.cli.options.request import LogConfig
 from specli.errors import ResourceError, SpecliError
 
 OUTPUT, ERROR, WARNING, INFO, TRACE, DEBUG = range(6)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from specli.cli.options.config import SourceConfig
+from specli.cli.options.request import SourceConfig
 from specli.errors import FormatError, UsageError, listed
 from specli.hub import Hub, Repository
 

@@ -6,12 +6,12 @@ import re
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from specli.cli.options.config import CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.sources import resolve_draft, resolve_target
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.errors import UsageError
-from specli.sampling.config import MODEL_CHOICES, SamplingConfig
+from specli.sampling.settings import MODEL_CHOICES, SamplingConfig
 
 Value = TypeVar("Value")
 

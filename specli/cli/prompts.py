@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specli.cli.options.config import CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.prepare import prompt_text
 from specli.errors import FormatError, UsageError
 from specli.files import read_text

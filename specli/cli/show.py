@@ -9,7 +9,7 @@ from specli._version import __version__
 from specli.cli.console import TRACE, Console
 from specli.cli.invocation import Invocation
 from specli.cli.options.completions import bash_script
-from specli.cli.options.config import SourceConfig
+from specli.cli.options.request import SourceConfig
 from specli.cli.options.settings import Settings
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specli.cli.options.config import SourceConfig
+from specli.cli.options.request import SourceConfig
 from specli.drafters import networks_of
 from specli.errors import FormatError, UsageError
 from specli.files import user_path

@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from specli.convert.config import ConvertConfig, ConvertReport, Progress
+from specli.convert.records import ConvertConfig, ConvertReport, Progress
 
 if TYPE_CHECKING:
     from specli.convert.run import convert

@@ -9,10 +9,10 @@ from typing import Any
 import gguf
 import yaml  # type: ignore[import-untyped]
 
-from specli.convert.config import ConvertConfig
 from specli.convert.keys import KeyValues
 from specli.convert.outtype import Outtype
 from specli.convert.plan import PlannedTensor
+from specli.convert.records import ConvertConfig
 from specli.convert.special import optional_object
 from specli.convert.values import load_object
 from specli.errors import FormatError, UsageError

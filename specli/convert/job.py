@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specli.convert.checkpoint import Checkpoint
-from specli.convert.config import ConvertConfig
 from specli.convert.defaults import CLASS_DEFAULTS, HEAD_DIM_FROM_WIDTH
 from specli.convert.outtype import Outtype
+from specli.convert.records import ConvertConfig
 from specli.convert.target import Target
 from specli.convert.values import Values
 from specli.errors import UsageError

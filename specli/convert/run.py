@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.convert.checkpoint import Checkpoint
-from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, Progress, TensorRow
 from specli.convert.dequant import dequantised
 from specli.convert.download import fetch
 from specli.convert.general import General
@@ -25,6 +24,7 @@ from specli.convert.origin import borrow_embeddings, remember_target
 from specli.convert.outtype import Outtype, resolve_outtype
 from specli.convert.pairing import check_pair
 from specli.convert.plan import Blueprint, PlannedTensor, TensorPlan, plain, plan_tensors
+from specli.convert.records import ConvertConfig, ConvertReport, OnProgress, Progress, TensorRow
 from specli.convert.target import Target, target_from_directory, target_from_gguf
 from specli.convert.values import Values
 from specli.errors import FormatError, ResourceError, UnsupportedError, UsageError

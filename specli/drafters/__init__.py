@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.errors import UsageError
 
 if TYPE_CHECKING:
     from specli.drafters.base import Drafter
-    from specli.drafters.vocabulary import Vocabulary
+    from specli.drafters.vocabulary import ComparedVocabulary
     from specli.gguf.file import GGUFFile
     from specli.kernels.ops import Executor
     from specli.models.base import Model, ModelOptions
@@ -87,9 +87,9 @@ class FilePair:
 
     config: SpeculationConfig
     target_file: GGUFFile
-    vocabulary: Vocabulary
+    vocabulary: ComparedVocabulary
     file: GGUFFile
-    draft_vocabulary: Vocabulary | None = None
+    draft_vocabulary: ComparedVocabulary | None = None
 
 
 @dataclass(frozen=True, eq=False)

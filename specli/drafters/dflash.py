@@ -12,15 +12,15 @@ from dataclasses import replace
 
 from specli.drafters import FilePair, NetworkParts, detect_type
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig
 from specli.drafters.pairing import check_kind, check_number, check_taps, target_config
-from specli.drafters.stepping import Candidates, Floats, Ints, NetworkDrafter, trimmed
+from specli.drafters.settings import DraftConfig
+from specli.drafters.stepping import DraftCandidates, Floats, Ints, NetworkDrafter, trimmed
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
 from specli.models.dflash_config import DFlashConfig, draft_limit
 from specli.models.dflash_weights import DFlashWeights
 from specli.models.draft import Anchor, Part
-from specli.models.slots import Proposal
+from specli.models.positions import Proposal
 
 
 def check_block(pair: FilePair, name: str) -> DFlashConfig:
@@ -112,22 +112,22 @@ class DFlash(NetworkDrafter):
         assert self.network is not None
         return self.network.block(_anchors(requests))
 
-    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+    def _start(self, requests: Sequence[DraftRequest]) -> list[DraftCandidates | None]:
         assert self.network is not None
         self.network.backbone(_anchors(requests))
         return self._of_slot(requests, 0, [request.last_token for request in requests])
 
     def _advance(
         self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
-    ) -> list[Candidates | None]:
+    ) -> list[DraftCandidates | None]:
         return self._of_slot(requests, index, tokens)
 
     def _of_slot(
         self, requests: Sequence[DraftRequest], index: int, previous: Sequence[int | None]
-    ) -> list[Candidates | None]:
+    ) -> list[DraftCandidates | None]:
         """The candidates of slot `index` of each block, each given the token before it; None where the draft ends."""
         assert self.network is not None
-        found: list[Candidates | None] = [None] * len(requests)
+        found: list[DraftCandidates | None] = [None] * len(requests)
         for row, proposal in enumerate(self.network.slot(index, trimmed(previous))):
             slot = requests[row].slot
             if previous[row] is not None and self._is_kept(slot, index, proposal):

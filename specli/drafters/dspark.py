@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from specli.drafters import FilePair, NetworkParts
-from specli.drafters.config import DraftConfig
 from specli.drafters.dflash import DFlash, build_network, check_block
+from specli.drafters.settings import DraftConfig
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
-from specli.models.slots import Proposal
+from specli.models.positions import Proposal
 
 
 def check_dspark(pair: FilePair) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import Candidates, Floats, Ints, NetworkDrafter, trimmed
+from specli.drafters.settings import DraftConfig
+from specli.drafters.stepping import DraftCandidates, Floats, Ints, NetworkDrafter, trimmed
 from specli.models.draft import Anchor, Part
 from specli.models.feedback import FeedbackNetwork
 
@@ -62,18 +62,18 @@ class FeedbackDrafter(NetworkDrafter):
     def _write(self, requests: Sequence[DraftRequest], n_steps: int) -> tuple[Floats, Ints]:
         return self._network.draft(self._anchors(requests), n_steps)
 
-    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+    def _start(self, requests: Sequence[DraftRequest]) -> list[DraftCandidates | None]:
         return self._best(requests, self._network.start(self._anchors(requests)))
 
     def _advance(
         self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
-    ) -> list[Candidates | None]:
+    ) -> list[DraftCandidates | None]:
         return self._best(requests, self._network.advance(index, trimmed(tokens)))
 
-    def _best(self, requests: Sequence[DraftRequest], step: tuple[Floats, Ints]) -> list[Candidates | None]:
+    def _best(self, requests: Sequence[DraftRequest], step: tuple[Floats, Ints]) -> list[DraftCandidates | None]:
         """A step's candidates; None for those whose draft has ended, behind the network's rows."""
         values, ids = step
-        found: list[Candidates | None] = [None] * len(requests)
+        found: list[DraftCandidates | None] = [None] * len(requests)
         for row in range(len(values)):
             found[row] = self._sampler(requests[row].slot).best(values[row], ids[row])
         return found

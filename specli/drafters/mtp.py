@@ -11,7 +11,7 @@ from specli.drafters.pairing import check_kind, check_number, target_config
 from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.models import model_class
-from specli.models.config import ModelConfig
+from specli.models.architecture import ModelConfig
 from specli.models.gemma4_assistant import ARCHITECTURE as ASSISTANT
 from specli.models.gemma4_assistant import AssistantConfig, AssistantNetwork, AssistantWeights
 from specli.models.mtp import MTPNetwork, MTPWeights, has_heads

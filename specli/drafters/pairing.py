@@ -8,7 +8,7 @@ from specli.drafters import FilePair, detect_type
 from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.models import model_class
-from specli.models.config import ModelConfig
+from specli.models.architecture import ModelConfig
 
 
 def target_config(pair: FilePair) -> ModelConfig:

@@ -15,8 +15,8 @@ import numpy as np
 
 from specli.drafters import FilePair, NetworkParts
 from specli.drafters.base import DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import Candidates, Floats, Ints, NetworkDrafter
+from specli.drafters.settings import DraftConfig
+from specli.drafters.stepping import DraftCandidates, Floats, Ints, NetworkDrafter
 from specli.drafters.vocabulary import check_vocabularies
 from specli.errors import IncompatibleError
 from specli.models import DRAFT_ARCHITECTURES, load_model, model_class
@@ -133,17 +133,17 @@ class DraftSimple(NetworkDrafter):
             self._sequences[slot].cached += [*tokens, *ids[row, :-1, 0].tolist()]
         return values, ids
 
-    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+    def _start(self, requests: Sequence[DraftRequest]) -> list[DraftCandidates | None]:
         return list(self._step(self._catch_up(requests)).values())
 
     def _advance(
         self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
-    ) -> list[Candidates | None]:
+    ) -> list[DraftCandidates | None]:
         fed = zip(requests, tokens, strict=True)
         found = self._step({request.slot: [token] for request, token in fed if token is not None})
         return [found.get(request.slot) for request in requests]
 
-    def _step(self, wanted: Mapping[int, list[int]]) -> dict[int, Candidates | None]:
+    def _step(self, wanted: Mapping[int, list[int]]) -> dict[int, DraftCandidates | None]:
         """What follows tokens behind each slot's cache, which takes them in."""
         values, ids = self._writer.write(self._beginnings(wanted), 1)
         found = {}

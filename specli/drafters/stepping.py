@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister, resolve_seed
 
 Floats = npt.NDArray[np.float32]
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class DraftCandidates:
     """The likeliest tokens, best first.
 
     Attributes:
@@ -39,7 +39,7 @@ class Candidates:
     @classmethod
     def best(
         cls, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], *, temperature: float = 1.0
-    ) -> Candidates | None:
+    ) -> DraftCandidates | None:
         """Takes them as a draft network's program found them: `[C]` logits, descending, and their tokens."""
         if not np.isfinite(values[0]):
             return None
@@ -77,11 +77,11 @@ class CandidateSampler:
         if self._random is not None:
             self._random.rewind()
 
-    def best(self, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32]) -> Candidates | None:
-        """See `Candidates.best`."""
-        return Candidates.best(values, ids, temperature=self._temperature)
+    def best(self, values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32]) -> DraftCandidates | None:
+        """See `DraftCandidates.best`."""
+        return DraftCandidates.best(values, ids, temperature=self._temperature)
 
-    def pick(self, candidates: Candidates) -> int:
+    def pick(self, candidates: DraftCandidates) -> int:
         """The token to propose."""
         if self._random is None:
             return int(candidates.ids[0])
@@ -134,7 +134,7 @@ class GrowingDraft:
         self._most = min(config.n_max, limit)
         self._draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
 
-    def push(self, candidates: Candidates | None) -> int | None:
+    def push(self, candidates: DraftCandidates | None) -> int | None:
         """Proposes a token, if any.
 
         Args:
@@ -158,8 +158,8 @@ class GrowingDraft:
 
 def collect(
     drafts: Sequence[GrowingDraft],
-    candidates: Sequence[Candidates | None],
-    advance: Callable[[Sequence[int | None]], Sequence[Candidates | None]],
+    candidates: Sequence[DraftCandidates | None],
+    advance: Callable[[Sequence[int | None]], Sequence[DraftCandidates | None]],
 ) -> list[Draft]:
     """Makes drafts of several sequences side by side, until each has ended.
 
@@ -230,13 +230,13 @@ class NetworkDrafter(ABC):
         """
 
     @abstractmethod
-    def _start(self, requests: Sequence[DraftRequest]) -> list[Candidates | None]:
+    def _start(self, requests: Sequence[DraftRequest]) -> list[DraftCandidates | None]:
         """Candidates of each request's first token."""
 
     @abstractmethod
     def _advance(
         self, requests: Sequence[DraftRequest], index: int, tokens: Sequence[int | None]
-    ) -> list[Candidates | None]:
+    ) -> list[DraftCandidates | None]:
         """Candidates of token `index` ≥ 1, given the tokens before it (`collect`)."""
 
     def _sampler(self, slot: int) -> CandidateSampler:

@@ -18,7 +18,7 @@ MAX_DIFFERING = 0.05  # share of renamed tokens in the file of a network that sp
 FIRST_COMPARED = 5  # ids 0 … 4 are special in many vocabularies and are not compared
 
 
-class Vocabulary(Protocol):
+class ComparedVocabulary(Protocol):
     """What is compared of a tokenizer."""
 
     @property
@@ -37,13 +37,15 @@ class Vocabulary(Protocol):
     def eos_id(self) -> int | None: ...  # noqa: D102
 
 
-def differing_tokens(target: Vocabulary, draft: Vocabulary) -> list[int]:
+def differing_tokens(target: ComparedVocabulary, draft: ComparedVocabulary) -> list[int]:
     """Ids that both have with different texts, the first few aside."""
     pairs = enumerate(zip(target.texts, draft.texts, strict=False))
     return [i for i, (wanted, found) in islice(pairs, FIRST_COMPARED, None) if wanted != found]
 
 
-def check_vocabularies(target: Vocabulary, draft: Vocabulary, *, target_path: Path, draft_path: Path) -> None:
+def check_vocabularies(
+    target: ComparedVocabulary, draft: ComparedVocabulary, *, target_path: Path, draft_path: Path
+) -> None:
     """Compares kind, BOS, EOS, size and the text of every token that both have, for a draft model that is a whole one.
 
     Raises:
@@ -72,7 +74,7 @@ def check_vocabularies(target: Vocabulary, draft: Vocabulary, *, target_path: Pa
         )
 
 
-def check_texts(target: Vocabulary, draft: Vocabulary, *, target_path: Path, draft_path: Path) -> None:
+def check_texts(target: ComparedVocabulary, draft: ComparedVocabulary, *, target_path: Path, draft_path: Path) -> None:
     """Compares the tokens of a target and of the file of a network that was trained on it.
 
     Such a network speaks the target's ids, and its file has a copy of the vocabulary. A few renamed tokens are no
@@ -89,7 +91,9 @@ def check_texts(target: Vocabulary, draft: Vocabulary, *, target_path: Path, dra
         )
 
 
-def vocabulary_doubts(target: Vocabulary, draft: Vocabulary, *, target_path: Path, draft_path: Path) -> list[str]:
+def vocabulary_doubts(
+    target: ComparedVocabulary, draft: ComparedVocabulary, *, target_path: Path, draft_path: Path
+) -> list[str]:
     """What speaks against a pair that passes: another kind of vocabulary, or some tokens with other texts."""
     differing = differing_tokens(target, draft)
     doubts = []
@@ -101,7 +105,9 @@ def vocabulary_doubts(target: Vocabulary, draft: Vocabulary, *, target_path: Pat
     return doubts
 
 
-def _first_difference(target: Vocabulary, draft: Vocabulary, target_path: Path, differing: Sequence[int]) -> str:
+def _first_difference(
+    target: ComparedVocabulary, draft: ComparedVocabulary, target_path: Path, differing: Sequence[int]
+) -> str:
     first, n_both = differing[0], min(target.n_vocab, draft.n_vocab)
     return (
         f"token {first} is {draft.texts[first]!r}, in {target_path} {target.texts[first]!r} "

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specli.drafters.config import DraftConfig as DraftConfig
-from specli.drafters.config import SpeculationConfig as SpeculationConfig
-from specli.drafters.config import SynthConfig as SynthConfig
+from specli.drafters.settings import DraftConfig as DraftConfig
+from specli.drafters.settings import SpeculationConfig as SpeculationConfig
+from specli.drafters.settings import SynthConfig as SynthConfig
 from specli.kernels.threads import ThreadConfig
-from specli.sampling.config import SamplingConfig as SamplingConfig
+from specli.sampling.settings import SamplingConfig as SamplingConfig
 
 
 @dataclass(frozen=True)

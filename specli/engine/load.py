@@ -27,9 +27,9 @@ from specli.errors import UsageError
 from specli.files import FileIdentity
 from specli.gguf.file import GGUFFile
 from specli.models import model_class
-from specli.models.config import ModelConfig
+from specli.models.architecture import ModelConfig
 from specli.sampling.chain import with_model_defaults
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 from specli.tokenizer import ChatTemplate, Tokenizer
 
 

@@ -13,7 +13,7 @@ from specli.engine.advice import drafting_line
 from specli.engine.config import RunConfig
 from specli.engine.sequence import Sequence, TokenLogprob
 from specli.engine.stats import Statistics, run_record
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import NamedTuple, ParamSpec
 import numpy as np
 
 from specli.drafters.base import Draft
-from specli.drafters.config import SynthConfig
+from specli.drafters.settings import SynthConfig
 from specli.errors import SpecliError, UsageError
 from specli.sampling.candidates import Floats, Ids, total
 from specli.sampling.sampler import Sampler

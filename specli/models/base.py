@@ -17,8 +17,8 @@ from specli.errors import IncompatibleError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.kernels.ops import Array, Buffer, Executor, Extent, Ops, RopeTable, Weight, host, tensor_of
+from specli.models.architecture import ModelConfig, RopeConfig
 from specli.models.cache import KVCache
-from specli.models.config import ModelConfig, RopeConfig
 from specli.models.layers import Layer, RMSNorm, Rows, Scratch
 from specli.models.rope import rope_table
 from specli.models.tensors import Need, Tensors, Vector, value_of

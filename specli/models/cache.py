@@ -19,7 +19,7 @@ from specli.errors import IncompatibleError
 from specli.gguf.quant import QuantType
 from specli.gguf.types import CACHE_TYPES
 from specli.kernels.ops import Executor, KVLayer, RecurrentLayer
-from specli.models.config import DeltaConfig, LayerConfig
+from specli.models.architecture import DeltaConfig, LayerConfig
 
 _ROTATION = 64  # elements; order of the smallest Walsh-Hadamard matrix, and the one for values
 

@@ -7,8 +7,8 @@ the chunked form rounds differently for every chunk length, the plain recurrence
 from __future__ import annotations
 
 from specli.kernels.ops import Activation, Buffer, Ops, RopeTable
+from specli.models.architecture import DeltaConfig
 from specli.models.cache import CacheLayer
-from specli.models.config import DeltaConfig
 from specli.models.layers import RMSNorm, Rows
 from specli.models.tensors import Tensors
 

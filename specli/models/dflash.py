@@ -22,8 +22,8 @@ from specli.models.dflash_config import DFlashConfig
 from specli.models.dflash_weights import DFlashWeights
 from specli.models.draft import Anchor, Part
 from specli.models.layers import Rows, Scratch
+from specli.models.positions import BlockPositions, Proposal
 from specli.models.rope import rope_table
-from specli.models.slots import Proposal, Slots
 from specli.models.tensors import Matrix, value_of
 
 Ints = npt.NDArray[np.int32]
@@ -45,7 +45,7 @@ class DFlashNetwork:
     Attributes:
         config: Shape and constants.
         cache: Context of the draft layers, by position in the sequence.
-        slots: What the blocks proposed, N rows for each sequence, one after the other.
+        block_positions: What the blocks proposed, N rows for each sequence, one after the other.
 
     Raises:
         FormatError: Metadata or tensors do not fit the architecture; found before weights are read.
@@ -137,7 +137,7 @@ class DFlashNetwork:
         if self._steps:
             self._previous.fill(previous)
             self._steps[index].run(sequences=len(previous))
-        return self.slots.of(index).read(len(previous))
+        return self.block_positions.of(index).read(len(previous))
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets everything of the sequence in a cache slot from position `length` on."""
@@ -150,7 +150,7 @@ class DFlashNetwork:
     def _allocate(self, features: Buffer, *, several: bool) -> None:
         new, config, n_draft, n_sequences = self.executor.buffer, self.config, self._n_draft, self.cache.n_slots
         n_logits, mapping = self._weights.n_logits, self._weights.mapping
-        n_embd, self._n_block = config.network.n_embd, n_draft + config.first_slot
+        n_embd, self._n_block = config.network.n_embd, n_draft + config.first_position
         n_rows, n_predicting = n_sequences * self._n_block, n_sequences * n_draft
         self._features = features
         self._counting = np.arange(max(self.cache.capacity, features.capacity), dtype=np.int32)
@@ -162,12 +162,12 @@ class DFlashNetwork:
         self._rows = replace(self._new_rows(n_rows, ends=not all(config.causal)), block=self._n_block)
         self._x = new(n_rows, n_embd, Extent.TOKENS)
         self._predicting = new(n_predicting, 1, Extent.OUTPUTS, np.int32)
-        of_block = np.arange(config.first_slot, self._n_block, dtype=np.int32)
+        of_block = np.arange(config.first_position, self._n_block, dtype=np.int32)
         starts = np.arange(0, n_rows, self._n_block, dtype=np.int32)
         self._predicting.fill(np.add.outer(starts, of_block).ravel())
         self._previous = new(n_sequences, 1, Extent.SEQUENCES, np.int32)
         n_candidates = self._weights.head.n_candidates(n_logits) if several else 1  # whole drafts are made of the best
-        self.slots = Slots(
+        self.block_positions = BlockPositions(
             hidden=new(n_predicting, n_embd, Extent.OUTPUTS),
             logits=new(n_predicting, n_logits, Extent.OUTPUTS),
             values=new(n_predicting, n_candidates, Extent.OUTPUTS),
@@ -177,9 +177,10 @@ class DFlashNetwork:
             n_draft=n_draft,
         )
         self._by_sequence = [
-            buffer.storage.reshape(n_sequences, n_draft, -1) for buffer in (self.slots.values, self.slots.ids)
+            buffer.storage.reshape(n_sequences, n_draft, -1)
+            for buffer in (self.block_positions.values, self.block_positions.ids)
         ]
-        self._weights.head.allocate(self.executor, self.slots)
+        self._weights.head.allocate(self.executor, self.block_positions)
 
     def _new_rows(self, n: int, *, ends: bool = False) -> Rows:
         new = self.executor.buffer
@@ -214,26 +215,26 @@ class DFlashNetwork:
             attention.inject(ops, fused, self._context, cache, self._rope)
 
     def _trace_backbone(self, ops: Ops) -> None:
-        network, slots = self.config.network, self.slots
+        network, positions = self.config.network, self.block_positions
         ops.embed(self._x, self._token_embd.value, self._tokens, scale=network.embedding_scale)
         causal_rows = replace(self._rows, ends=None)
         for layer, cache, is_causal in zip(self._weights.layers, self.cache.layers, self.config.causal, strict=True):
             layer.trace(ops, self._x, causal_rows if is_causal else self._rows, cache, self._rope)
-        ops.gather(slots.hidden, self._x, self._predicting)
-        self._weights.output_norm.trace(ops, slots.hidden, slots.hidden)
-        ops.linear([slots.logits], slots.hidden, [self._output.value])
+        ops.gather(positions.hidden, self._x, self._predicting)
+        self._weights.output_norm.trace(ops, positions.hidden, positions.hidden)
+        ops.linear([positions.logits], positions.hidden, [self._output.value])
         if self.config.logit_scale != 1:
-            ops.scale(slots.logits, self.config.logit_scale)
+            ops.scale(positions.logits, self.config.logit_scale)
         if network.logit_softcap > 0:
-            ops.softcap(slots.logits, network.logit_softcap)
-        self._weights.head.trace(ops, slots)
+            ops.softcap(positions.logits, network.logit_softcap)
+        self._weights.head.trace(ops, positions)
 
     def _trace_block(self, ops: Ops) -> None:
         self._trace_backbone(ops)
         previous = self._anchors
         for index in range(self._n_draft):
-            self._weights.head.trace_slot(ops, self.slots, index, previous)
-            previous = self.slots.of(index).ids.columns(0, 1)
+            self._weights.head.trace_position(ops, self.block_positions, index, previous)
+            previous = self.block_positions.of(index).ids.columns(0, 1)
 
     def _step(self, index: int) -> Callable[[Ops], None]:
-        return lambda ops: self._weights.head.trace_slot(ops, self.slots, index, self._previous)
+        return lambda ops: self._weights.head.trace_position(ops, self.block_positions, index, self._previous)

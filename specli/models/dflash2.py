@@ -8,14 +8,14 @@ from specli.kernels.ops import Buffer, Executor, Extent, Ops, RopeTable
 from specli.models.cache import CacheLayer
 from specli.models.dflash_config import SELECTOR_TENSOR, ConvolutionConfig, SelectorConfig
 from specli.models.layers import AttentionPart, FeedForwardPart, Rows
-from specli.models.slots import Slots
+from specli.models.positions import BlockPositions
 from specli.models.tensors import Tensors
 
 
 class Convolution:
     """A pair of convolutions around a sub-layer: side 0 on its input, side 1 on its output.
 
-    The weights of both depend on the sub-layer's input, per slot and group of channels, on top of learned ones.
+    The weights of both depend on the sub-layer's input, per position and group of channels, on top of learned ones.
 
     Args:
         tensors: Claims.
@@ -92,9 +92,9 @@ class ConvolvedFeedForward:
 
 
 class SelectorHead:
-    """Scores the best tokens of a slot by how they follow the token chosen before.
+    """Scores the best tokens of a position by how they follow the token chosen before.
 
-    `score(p → j) = ⟨successor[C[j]], predecessor[p] ⊙ W·hidden⟩ + logit[j]` over the slot's `top_k` candidates C.
+    `score(p → j) = ⟨successor[C[j]], predecessor[p] ⊙ W·hidden⟩ + logit[j]` over the position's `top_k` candidates C.
 
     Args:
         tensors: Claims.
@@ -115,30 +115,30 @@ class SelectorHead:
         """As the file says."""
         return self._config.top_k
 
-    def allocate(self, executor: Executor, slots: Slots) -> None:
+    def allocate(self, executor: Executor, positions: BlockPositions) -> None:
         """Candidates in the order of their logits, gates, and what one step of the walk needs."""
-        n, extent, top_k = slots.hidden.capacity, slots.hidden.extent, self._config.top_k
-        n_sequences = n // slots.n_draft
+        n, extent, top_k = positions.hidden.capacity, positions.hidden.extent, self._config.top_k
+        n_sequences = n // positions.n_draft
         self._gates = executor.buffer(n, self._config.rank, extent)
         self._unary = executor.buffer(n, top_k, extent)
         self._candidates = executor.buffer(n, top_k, extent, np.int32)
         self._scores = executor.buffer(n_sequences, top_k, Extent.SEQUENCES)
         self._gated = executor.buffer(n_sequences, self._config.rank, Extent.SEQUENCES)
 
-    def trace(self, ops: Ops, slots: Slots) -> None:
-        """Gates and candidates of all slots."""
-        ops.linear([self._gates], slots.hidden, [self._hidden.value])
-        slots.trace_candidates(ops, self._unary, self._candidates)
+    def trace(self, ops: Ops, positions: BlockPositions) -> None:
+        """Gates and candidates of all positions."""
+        ops.linear([self._gates], positions.hidden, [self._hidden.value])
+        positions.trace_candidates(ops, self._unary, self._candidates)
 
-    def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
+    def trace_position(self, ops: Ops, positions: BlockPositions, index: int, previous: Buffer) -> None:
         """Scores given the predecessor, then candidates by score."""
-        slot, (gates, unary, candidates) = (
-            slots.of(index),
-            (slots.rows_of(index, buffer) for buffer in (self._gates, self._unary, self._candidates)),
+        position, (gates, unary, candidates) = (
+            positions.of(index),
+            (positions.rows_of(index, buffer) for buffer in (self._gates, self._unary, self._candidates)),
         )
         ops.embed(self._gated, self._predecessor.value, previous)
         ops.multiply(self._gated, gates)
         ops.copy(self._scores, unary)
         ops.linear_rows(self._scores, self._gated, self._successor.value, candidates)
-        ops.top_k(slot.values, slot.ids, self._scores)  # ids: places among the candidates
-        ops.take(slot.ids, candidates, slot.ids)
+        ops.top_k(position.values, position.ids, self._scores)  # ids: places among the candidates
+        ops.take(position.ids, candidates, position.ids)

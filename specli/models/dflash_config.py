@@ -8,7 +8,7 @@ from specli.errors import FormatError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.gguf.keys import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from specli.kernels.ops import Activation
-from specli.models.config import Keys, ModelConfig
+from specli.models.architecture import Keys, ModelConfig
 from specli.models.draft import taps_of
 
 MARKOV_TENSOR = "markov_w1.weight"  # marks DSpark
@@ -57,7 +57,7 @@ class DFlashConfig:
         causal: By layer, whether a slot does not see later slots.
         value_scale: Factor on the attention's output; 1 = none.
         logit_scale: Factor on logits (DFlash2); 1 = none.
-        first_slot: First slot that predicts: 0 if the anchor's does (it then predicts its successor), else 1.
+        first_position: First slot that predicts: 0 if the anchor's does (it then predicts its successor), else 1.
         is_dspark: It has a Markov head.
         markov_rank: Width of that head's embeddings, R; 0 without.
         has_confidence: It has a confidence head, and says so.
@@ -72,7 +72,7 @@ class DFlashConfig:
     causal: tuple[bool, ...]
     value_scale: float
     logit_scale: float
-    first_slot: int
+    first_position: int
     is_dspark: bool
     markov_rank: int
     has_confidence: bool
@@ -82,7 +82,7 @@ class DFlashConfig:
     @property
     def max_draft(self) -> int:
         """Tokens a whole block proposes."""
-        return self.block_size - self.first_slot
+        return self.block_size - self.first_position
 
     @classmethod
     def from_gguf(cls, file: GGUFFile) -> DFlashConfig:
@@ -101,10 +101,10 @@ class DFlashConfig:
         if selector is None:  # upstream ignores both keys without a selector, also where they are set
             network = replace(network, logit_softcap=0.0)
         # llama.cpp reads the key for DSpark only; other heads that predict from slot 0 need it all the same.
-        first_slot = int(not file.metadata.get(keys.full("sample_from_anchor"), "bool", is_dspark))
+        first_position = int(not file.metadata.get(keys.full("sample_from_anchor"), "bool", is_dspark))
         block_size = keys.count("block_size", None if is_dspark else DEFAULT_BLOCK_SIZE, maximum=MAX_BLOCK_SIZE)
-        if block_size <= first_slot:
-            raise keys.error("block_size", block_size, f"more than {first_slot}")
+        if block_size <= first_position:
+            raise keys.error("block_size", block_size, f"more than {first_position}")
         mask_id = file.metadata.require(MASK_KEY, "u32")
         if mask_id >= network.n_vocab:
             raise FormatError(f"{file.path}: key {MASK_KEY} is {mask_id}, expected an id below {network.n_vocab}")
@@ -117,7 +117,7 @@ class DFlashConfig:
             causal=_causal(file, keys, network.n_layers),
             value_scale=keys.number("attention.value_scale", 0.0) or 1.0,
             logit_scale=(keys.number("logit_scale", 0.0) or 1.0) if selector is not None else 1.0,
-            first_slot=first_slot,
+            first_position=first_position,
             is_dspark=is_dspark,
             markov_rank=file.tensors[MARKOV_TENSOR].shape[-1] if is_dspark else 0,
             has_confidence=is_dspark and says_confident and CONFIDENCE_TENSOR in file.tensors,

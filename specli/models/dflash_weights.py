@@ -11,7 +11,7 @@ from specli.models.dflash_config import DFlashConfig
 from specli.models.draft import draft_vocabulary
 from specli.models.dspark import MarkovHead
 from specli.models.layers import Attention, AttentionPart, FeedForward, FeedForwardPart, Layer, RMSNorm, Rows
-from specli.models.slots import PlainHead, SlotHead
+from specli.models.positions import PlainHead, PositionHead
 from specli.models.tensors import Tensors
 
 
@@ -88,7 +88,7 @@ class DFlashWeights:
             layer_output_scale=tensors.scalar(f"{prefix}layer_output_scale.weight", "optional"),
         )
 
-    def _head(self) -> SlotHead:
+    def _head(self) -> PositionHead:
         config, network = self._config, self._config.network
         if config.is_dspark:
             return MarkovHead(self.tensors, config, self.n_logits)

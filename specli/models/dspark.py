@@ -5,12 +5,12 @@ from __future__ import annotations
 from specli.kernels.ops import Buffer, Executor, Ops
 from specli.models.dflash_config import CONFIDENCE_TENSOR, MARKOV_TENSOR, DFlashConfig
 from specli.models.draft import N_CANDIDATES
-from specli.models.slots import Slots
+from specli.models.positions import BlockPositions
 from specli.models.tensors import Tensors, value_of
 
 
 class MarkovHead:
-    """Adds to a slot's logits what its predecessor makes likely: `z' = z + W2·W1[previous]`.
+    """Adds to a position's logits what its predecessor makes likely: `z' = z + W2·W1[previous]`.
 
     `W1` has a row per token of the target, `W2` one per draft token. Where a reduced vocabulary leaves a token out its
     logit is -inf, and no bias changes that, so all of it happens in the draft vocabulary.
@@ -35,23 +35,23 @@ class MarkovHead:
         """Ten, or all."""
         return min(N_CANDIDATES, n_logits)
 
-    def allocate(self, executor: Executor, slots: Slots) -> None:
+    def allocate(self, executor: Executor, positions: BlockPositions) -> None:
         """`[N, D + R]`: hidden state and predecessor's embedding side by side, as the confidence head reads them."""
-        hidden = slots.hidden
+        hidden = positions.hidden
         self._joined = executor.buffer(hidden.capacity, self._n_embd + self._rank, hidden.extent)
 
-    def trace(self, ops: Ops, slots: Slots) -> None:
+    def trace(self, ops: Ops, positions: BlockPositions) -> None:
         """The hidden half of the confidence head's input."""
-        if slots.confidence is not None:
-            ops.copy(self._joined.columns(0, self._n_embd), slots.hidden)
+        if positions.confidence is not None:
+            ops.copy(self._joined.columns(0, self._n_embd), positions.hidden)
 
-    def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
+    def trace_position(self, ops: Ops, positions: BlockPositions, index: int, previous: Buffer) -> None:
         """Biased logits, candidates, confidence where it is asked for."""
-        slot, joined = slots.of(index), slots.rows_of(index, self._joined)
+        position, joined = positions.of(index), positions.rows_of(index, self._joined)
         markov = joined.columns(self._n_embd, self._n_embd + self._rank)
         ops.embed(markov, self._markov_w1.value, previous)
-        ops.linear([slot.logits], markov, [self._markov_w2.value], accumulate=True)
-        slot.trace_candidates(ops, slot.values, slot.ids)
-        if self._conf_proj is not None and slot.confidence is not None:
-            ops.linear([slot.confidence], joined, [self._conf_proj.value], biases=[value_of(self._conf_bias)])
-            ops.sigmoid(slot.confidence)
+        ops.linear([position.logits], markov, [self._markov_w2.value], accumulate=True)
+        position.trace_candidates(ops, position.values, position.ids)
+        if self._conf_proj is not None and position.confidence is not None:
+            ops.linear([position.confidence], joined, [self._conf_proj.value], biases=[value_of(self._conf_bias)])
+            ops.sigmoid(position.confidence)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Buffer, Executor, Ops, Weight
+from specli.models.architecture import Keys, ModelConfig
 from specli.models.base import Model, ModelOptions
 from specli.models.cache import KVCache
-from specli.models.config import Keys, ModelConfig
 from specli.models.draft import draft_vocabulary, taps_of
 from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, FeedForward, RMSNorm, Rows

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from specli.gguf.quant import QuantTensor
 from specli.kernels.ops import Activation, Buffer, Ops, RoutingSpec
-from specli.models.config import ExpertConfig
+from specli.models.architecture import ExpertConfig
 from specli.models.layers import FeedForward, Rows
 from specli.models.tensors import Matrix, Need, Tensors, value_of
 

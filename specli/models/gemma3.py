@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation
+from specli.models.architecture import Keys, LayerConfig, ModelConfig
 from specli.models.base import Model
-from specli.models.config import Keys, LayerConfig, ModelConfig
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm
 from specli.models.tensors import Tensors
 

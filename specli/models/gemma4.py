@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation, Buffer, Gating, Ops
+from specli.models.architecture import ExpertConfig, Keys, LayerConfig, ModelConfig
 from specli.models.base import Model
-from specli.models.config import ExpertConfig, Keys, LayerConfig, ModelConfig
 from specli.models.experts import Experts
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm, Rows, add_normed
 from specli.models.tensors import Tensors

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation, Executor, Ops, Weight
+from specli.models.architecture import Keys, LayerConfig, ModelConfig
 from specli.models.base import Model, ModelOptions
-from specli.models.config import Keys, LayerConfig, ModelConfig
 from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm
 from specli.models.rope import rope_table

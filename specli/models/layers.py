@@ -17,8 +17,8 @@ import numpy as np
 
 from specli.gguf.quant import QuantTensor
 from specli.kernels.ops import Activation, AttentionSpec, Buffer, Executor, Extent, Ops, RopeTable
+from specli.models.architecture import LayerConfig
 from specli.models.cache import CacheLayer
-from specli.models.config import LayerConfig
 from specli.models.tensors import Need, Scalar, Tensors, Vector, keep, value_of
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Gating
+from specli.models.architecture import ExpertConfig, Keys, ModelConfig
 from specli.models.base import Model
-from specli.models.config import ExpertConfig, Keys, ModelConfig
 from specli.models.experts import Experts
 from specli.models.layers import Attention, FeedForward, FeedForwardPart, Layer, RMSNorm
 from specli.models.tensors import Tensors

@@ -10,9 +10,9 @@ from __future__ import annotations
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Buffer, Executor, Ops, RopeTable, Weight
+from specli.models.architecture import ModelConfig
 from specli.models.base import Model, ModelOptions
 from specli.models.cache import CacheLayer, KVCache
-from specli.models.config import ModelConfig
 from specli.models.feedback import FeedbackNetwork, Step
 from specli.models.layers import Attention, RMSNorm, Rows
 from specli.models.rope import rope_table

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specli.gguf.file import GGUFFile
+from specli.models.architecture import ModelConfig
 from specli.models.base import Model
-from specli.models.config import ModelConfig
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm
 from specli.models.llama import require_plain_heads
 from specli.models.tensors import Tensors

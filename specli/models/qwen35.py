@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Gating
+from specli.models.architecture import DeltaConfig, Keys, LayerConfig, ModelConfig
 from specli.models.base import Model
-from specli.models.config import DeltaConfig, Keys, LayerConfig, ModelConfig
 from specli.models.delta_net import DeltaNet
 from specli.models.experts import SharedExperts
 from specli.models.layers import Attention, AttentionPart, FeedForward, FeedForwardPart, Layer, RMSNorm

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.kernels.ops import Array, Executor, RopeTable, host
-from specli.models.config import RopeConfig
+from specli.models.architecture import RopeConfig
 
 _YARN_BETA_FAST = 32.0  # the betas stored in files are ignored, as llama.cpp does for these architectures
 _YARN_BETA_SLOW = 1.0

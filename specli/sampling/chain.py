@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from specli.errors import UsageError
 from specli.gguf.metadata import FloatKind, IntKind, Metadata
 from specli.rng import MersenneTwister
-from specli.sampling.config import SamplingConfig, SamplingSettings
 from specli.sampling.dry import Dry, find_breakers
 from specli.sampling.links import (
     AdaptiveP,
@@ -31,7 +30,8 @@ from specli.sampling.links import (
     f32,
 )
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
-from specli.sampling.vocabulary import Vocabulary
+from specli.sampling.settings import SamplingConfig, SamplingSettings
+from specli.sampling.vocabulary import SamplerVocabulary
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ChainContext:
     """
 
     config: SamplingSettings
-    vocabulary: Vocabulary
+    vocabulary: SamplerVocabulary
     n_vocab: int
     seed: int
 

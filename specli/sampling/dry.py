@@ -14,7 +14,7 @@ import numpy as np
 
 from specli.sampling.candidates import Candidates
 from specli.sampling.links import Link, f32
-from specli.sampling.vocabulary import Vocabulary
+from specli.sampling.vocabulary import SamplerVocabulary
 
 Breakers = dict[int, list[tuple[int, ...]]]
 """Head token → the token sequences that complete a breaker after it; an empty one: the head is a breaker itself."""
@@ -24,7 +24,7 @@ _MAX_TAIL_TOKENS = 20
 _LOG_FLOAT_MAX = 88.7228391  # keeps base^exponent finite in float32
 
 
-def find_breakers(texts: Iterable[str], vocabulary: Vocabulary, n_vocab: int) -> Breakers:
+def find_breakers(texts: Iterable[str], vocabulary: SamplerVocabulary, n_vocab: int) -> Breakers:
     """Finds how the tokens of a vocabulary can form the given strings.
 
     Args:
@@ -50,7 +50,7 @@ def find_breakers(texts: Iterable[str], vocabulary: Vocabulary, n_vocab: int) ->
     return breakers
 
 
-def _encode_rest(rest: bytes, vocabulary: Vocabulary) -> list[int]:
+def _encode_rest(rest: bytes, vocabulary: SamplerVocabulary) -> list[int]:
     text = rest.decode(errors="replace")
     return vocabulary.encode(text, add_special=False, parse_special=False)[:_MAX_TAIL_TOKENS]
 

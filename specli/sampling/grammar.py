@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from specli.errors import SpecliError, UsageError
 from specli.sampling.candidates import Floats
-from specli.sampling.config import SamplingConfig
 from specli.sampling.gbnf import ROOT, parse_gbnf
 from specli.sampling.json_schema import parse_json_schema
 from specli.sampling.lark import MARK, OPTIONS, to_lark
-from specli.sampling.vocabulary import Vocabulary
+from specli.sampling.settings import SamplingConfig
+from specli.sampling.vocabulary import SamplerVocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -33,7 +33,7 @@ class _Words:
 
     bos_token_id = None
 
-    def __init__(self, vocabulary: Vocabulary, n_vocab: int) -> None:
+    def __init__(self, vocabulary: SamplerVocabulary, n_vocab: int) -> None:
         self._vocabulary = vocabulary
         ends = sorted(vocabulary.eog_ids)
         self.eos_token_id = ends[0] if ends else 0
@@ -49,7 +49,7 @@ class _Words:
         return self._vocabulary.encode(text, add_special=False, parse_special=False)
 
 
-def _open_tokenizer(words: _Words, vocabulary: Vocabulary, n_vocab: int) -> LLTokenizer:
+def _open_tokenizer(words: _Words, vocabulary: SamplerVocabulary, n_vocab: int) -> LLTokenizer:
     """The trie of the vocabulary's bytes."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
@@ -57,7 +57,7 @@ def _open_tokenizer(words: _Words, vocabulary: Vocabulary, n_vocab: int) -> LLTo
     return LLTokenizer(TokenizerWrapper(words), n_vocab=n_vocab, eos_token=ends)
 
 
-def _compile(config: SamplingConfig, vocabulary: Vocabulary, forbidden: Collection[int]) -> tuple[str, str]:
+def _compile(config: SamplingConfig, vocabulary: SamplerVocabulary, forbidden: Collection[int]) -> tuple[str, str]:
     """What constrains the text, for messages, and its llguidance grammar."""
     if config.json_schema is not None:
         what, rules = "JSON schema", parse_json_schema(config.json_schema)
@@ -73,7 +73,7 @@ def _compile(config: SamplingConfig, vocabulary: Vocabulary, forbidden: Collecti
     return what, _with_options(f"{MARK} {{}}\n{body}")
 
 
-def _whole_token(vocabulary: Vocabulary, text: str) -> int | None:
+def _whole_token(vocabulary: SamplerVocabulary, text: str) -> int | None:
     tokens = vocabulary.encode(text, add_special=False, parse_special=True)
     return tokens[0] if len(tokens) == 1 else None
 
@@ -105,7 +105,7 @@ class Grammar:
         self._allowed: npt.NDArray[np.bool_] | None = None
 
     @classmethod
-    def from_config(cls, config: SamplingConfig, vocabulary: Vocabulary, n_vocab: int) -> Grammar | None:
+    def from_config(cls, config: SamplingConfig, vocabulary: SamplerVocabulary, n_vocab: int) -> Grammar | None:
         """The constraint of the settings, or None.
 
         Raises:

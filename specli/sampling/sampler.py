@@ -14,11 +14,11 @@ from specli.errors import SpecliError
 from specli.rng import REJECTION_SALT, MersenneTwister, resolve_seed
 from specli.sampling.candidates import Candidates, Floats, Ids, descending, largest, total
 from specli.sampling.chain import ChainContext, build_chain, check_sampling
-from specli.sampling.config import SamplingConfig
 from specli.sampling.grammar import Grammar
 from specli.sampling.links import Distribution, Link, Temperature
 from specli.sampling.native import NativeTail
-from specli.sampling.vocabulary import Vocabulary
+from specli.sampling.settings import SamplingConfig
+from specli.sampling.vocabulary import SamplerVocabulary
 
 
 class Sampler:
@@ -39,7 +39,7 @@ class Sampler:
         UsageError: A setting is out of range, or the grammar is wrong.
     """
 
-    def __init__(self, config: SamplingConfig, tokenizer: Vocabulary, *, n_vocab: int) -> None:
+    def __init__(self, config: SamplingConfig, tokenizer: SamplerVocabulary, *, n_vocab: int) -> None:
         self.config = config = config.settings()
         check_sampling(config, n_vocab)
         self.seed = resolve_seed(config.seed)

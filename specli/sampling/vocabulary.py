@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Vocabulary(Protocol):
+class SamplerVocabulary(Protocol):
     """The part of `specli.tokenizer.Tokenizer` that samplers, DRY and grammars use."""
 
     @property

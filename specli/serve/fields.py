@@ -14,8 +14,8 @@ from typing import Any
 
 from specli.engine.config import RequestConfig
 from specli.rng import RANDOM_SEED
-from specli.sampling.config import SamplingSettings
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
+from specli.sampling.settings import SamplingSettings
 from specli.serve.errors import RequestError, unsupported
 from specli.tokenizer import Tokenizer
 

@@ -12,7 +12,7 @@ from typing import Any
 from specli._version import __version__
 from specli.engine.sequence import Sequence, TokenEvent, TokenLogprob
 from specli.engine.stats import Timings
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 from specli.serve.fields import Params
 from specli.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ from typing import Any
 from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.drafting import DrafterSet
 from specli.engine.load import Run
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 from specli.study.comparison import PLAIN, Comparison, Contender, PromptRecord, Sample
 
 ADAPTIVE = "adaptive"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from specli.drafters import DRAFTERS
-from specli.drafters.config import SpeculationConfig, SynthConfig
+from specli.drafters.settings import SpeculationConfig, SynthConfig
 from specli.drafters.stats import DrafterStats
 from specli.engine.config import RunConfig
 from specli.engine.drafting import DrafterPlan, DrafterSet

@@ -17,7 +17,7 @@ from typing import Any
 
 from specli.drafters import DRAFTERS, DrafterSpec, TableSpec, tables_of
 from specli.drafters.chain import DrafterChain
-from specli.drafters.config import SpeculationConfig
+from specli.drafters.settings import SpeculationConfig
 from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.load import Run
 from specli.errors import UsageError

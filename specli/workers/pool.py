@@ -10,7 +10,7 @@ from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.errors import SpecliError
 from specli.files import FileIdentity
 from specli.kernels.threads import ThreadConfig
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 
 
 @dataclass(frozen=True)

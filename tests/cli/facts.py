@@ -1,7 +1,7 @@
 """llama.cpp's options (build b11434) as `common/arg.cpp` has them: spellings, default, environment variable.
 
 `FACTS` has one row per option that has an effect, `ERRORS` what a bad value is answered with, `REFUSED`, `REMOVED`,
-`IDLE` and `SATISFIED` the others. A default is the value in `specli.cli.options.config.CommandConfig`; None = nothing
+`IDLE` and `SATISFIED` the others. A default is the value in `specli.cli.options.request.CommandConfig`; None = nothing
 set.
 """
 

@@ -13,7 +13,7 @@ from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.sequence import TokenEvent
 from specli.engine.session import Session
 from specli.errors import IncompatibleError
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 
 DRAFTER = "ngram-mod"
 INTERRUPT = "INTERRUPT"

@@ -6,8 +6,8 @@ import pytest
 
 from specli.cli import main
 from specli.cli.options.arguments import read_command_line
-from specli.cli.options.config import CommandConfig
 from specli.cli.options.kinds import SPEC_TYPES
+from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings, resolve
 from specli.cli.tree import COMMANDS
 from specli.errors import UsageError

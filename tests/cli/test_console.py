@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli.console import DEBUG, ERROR, Console, error_lines, paint, wants_color
-from specli.cli.options.config import LogConfig
+from specli.cli.options.request import LogConfig
 from specli.errors import FormatError, ResourceError, UsageError
 
 

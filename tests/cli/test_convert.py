@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli import main
-from specli.convert.config import ConvertConfig, ConvertReport, OnProgress, TensorRow
+from specli.convert.records import ConvertConfig, ConvertReport, OnProgress, TensorRow
 from tests.support.checkpoints import CASES
 
 REPORT = ConvertReport(

@@ -9,7 +9,7 @@ import pytest
 
 from specli.cli import main
 from specli.cli.hub import bit_width, choose_model, choose_side_file, has_tag, is_model
-from specli.cli.options.config import SourceConfig
+from specli.cli.options.request import SourceConfig
 from specli.cli.sources import resolve_draft, resolve_target
 from specli.convert import ConvertConfig, convert
 from specli.errors import FormatError, ResourceError, SpecliError, UsageError

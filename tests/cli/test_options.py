@@ -7,15 +7,15 @@ import pytest
 
 from specli.cli.options import OPTIONS, PANELS, options_of, spellings_of
 from specli.cli.options.arguments import read_command_line
-from specli.cli.options.config import DEFAULTS, read_field
 from specli.cli.options.kinds import SPEC_TYPES
 from specli.cli.options.option import Option
+from specli.cli.options.request import DEFAULTS, read_field
 from specli.cli.options.settings import Settings, resolve
 from specli.cli.prepare import request_config
 from specli.cli.tree import COMMANDS
 from specli.drafters import DRAFTERS
 from specli.errors import UsageError
-from specli.sampling.config import SamplingConfig, SamplingSettings
+from specli.sampling.settings import SamplingConfig, SamplingSettings
 from tests.cli.facts import ERRORS, FACTS, IDLE, REFUSED, REMOVED, SATISFIED, VALUES
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from specli.convert import ConvertConfig, Progress, convert
-from specli.convert.config import OUTTYPES
+from specli.convert.records import OUTTYPES
 from specli.errors import FormatError, ResourceError, UsageError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES, V, write_json

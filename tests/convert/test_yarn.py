@@ -14,7 +14,7 @@ from specli.convert import ConvertConfig, convert
 from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.kernels.reference import ReferenceExecutor
-from specli.models.config import ModelConfig
+from specli.models.architecture import ModelConfig
 from specli.models.rope import rope_table
 from tests.support.checkpoints import CASES, write_json
 

@@ -12,7 +12,7 @@ import pytest
 
 from specli.drafters import DRAFTERS, DrafterSpec, FilePair, NetworkParts, NetworkSpec, TableSpec, detect_type
 from specli.drafters.base import Drafter, DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from specli.convert import ConvertConfig, convert
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.drafting import choose_drafters
 from specli.errors import FormatError, IncompatibleError, SpecliError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.models.dflash import DFlashNetwork
 from specli.models.draft import Anchor, Part
-from specli.models.slots import Proposal
+from specli.models.positions import Proposal
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors, run
 from tests.support.tiny_dflash import tiny_dflash
@@ -205,7 +205,7 @@ def test_impossible_logits_end_a_draft(poison: float, tmp_path: Path) -> None:
 
         def spoilt(anchors: Sequence[Anchor]) -> tuple[np.ndarray, np.ndarray]:
             found = real(anchors)
-            network.slots.values.data[2] = poison
+            network.block_positions.values.data[2] = poison
             return found
 
         network.block = spoilt  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ import pytest
 
 from specli.demo import DATA
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from specli.kernels.cpu.executor import CpuExecutor, NativeProgram
 from specli.kernels.cpu.recorder import Recorder
 from specli.kernels.ops import Ops

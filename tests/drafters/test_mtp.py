@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from specli.drafters import DRAFTERS, FilePair, NetworkSpec, detect_type
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.load import open_engine
 from specli.errors import SpecliError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from tests.support.draft_cases import BLOCK_CASES, CASES, N_MAX, PROMPT
 from tests.support.drafting import drafted_by, open_pair
 from tests.support.runs import executors, skipping_unsupported
@@ -65,7 +65,7 @@ def test_candidates_of_every_position_of_a_block_are_the_recorded_ones(tmp_path:
             assert len(pair.history) == found["n_history"]
             drafted = pair.draft(last).tokens
             assert drafted == [candidates[0][0] for candidates in found["steps"]]
-            proposals = pair.drafter.network.slots.read()  # type: ignore[attr-defined]
+            proposals = pair.drafter.network.block_positions.read()  # type: ignore[attr-defined]
             for proposal, candidates in zip(proposals, found["steps"], strict=False):
                 weights = np.exp(proposal.values - proposal.values[0])
                 chances = dict(zip(proposal.ids.tolist(), weights / weights.sum(), strict=True))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from specli.drafters.base import Draft
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from specli.engine.verify import lossless_rule
-from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
+from specli.sampling.settings import SamplingConfig
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors
 from tests.support.tiny_dflash import tiny_dflash

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from specli.drafters.base import DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from specli.drafters.simple import DraftSimple
-from specli.drafters.stepping import Candidates, CandidateSampler, GrowingDraft, collect
+from specli.drafters.stepping import CandidateSampler, DraftCandidates, GrowingDraft, collect
 from tests.support.recalling_model import RecallingModel, random_tokens
 
 N_VOCAB = 40
@@ -43,11 +43,11 @@ def expected(history: list[int], last: int, config: DraftConfig, limit: int) -> 
 
     sampler = CandidateSampler(probabilistic=False)
 
-    def candidates() -> Candidates | None:
+    def candidates() -> DraftCandidates | None:
         values, ids = torch.topk(model.logits(sequence), 10)
         return sampler.best(values.numpy(), ids.numpy().astype(np.int32))
 
-    def advance(tokens: Sequence[int | None]) -> list[Candidates | None]:
+    def advance(tokens: Sequence[int | None]) -> list[DraftCandidates | None]:
         sequence.extend(token for token in tokens if token is not None)
         return [candidates()]
 

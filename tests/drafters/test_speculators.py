@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specli.convert import ConvertConfig, ConvertReport, convert
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from specli.gguf.file import GGUFFile
 from specli.models.draft import Anchor, Part
 from tests.golden.record_speculators import ANCHORS, BLOCK, BLOCKS, EAGLE3, N_STEPS, N_TOKENS, SLOTS, inputs
@@ -65,13 +65,13 @@ def test_slots_of_a_block(tmp_path: Path, kernels: str, name: str) -> None:
     kind, config = "draft-dspark" if is_dspark else "draft-dflash", DraftConfig(n_max=BLOCK, probabilistic=True)
     with open_pair(target, report.paths[0], kind, config, kernels=kernels) as pair:
         network = pair.drafter.network  # type: ignore[attr-defined]
-        first = network.config.first_slot
+        first = network.config.first_position
         assert first == (name == "dflash-speculators-sliding")
         for index, anchor in enumerate(ANCHORS):
             network._features.data[:anchor] = torch.from_numpy(states[:anchor])
             network.ingest([Part(0, tokens[:anchor], 0, 0)])
             network.backbone([Anchor(0, int(tokens[anchor]), anchor)])
-            hidden = network.slots.hidden.data.numpy()
+            hidden = network.block_positions.hidden.data.numpy()
             np.testing.assert_allclose(hidden, recorded["hidden"][index][first:], rtol=0, atol=5e-4)
             for slot in range(BLOCK if is_dspark else 0):  # the Markov head goes from slot to slot
                 [proposal] = network.slot(slot, tokens[anchor + slot : anchor + slot + 1])

@@ -1,4 +1,4 @@
-"""Candidates, sampling among them, and the stop rules of token-by-token drafting."""
+"""DraftCandidates, sampling among them, and the stop rules of token-by-token drafting."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.config import DraftConfig
-from specli.drafters.stepping import Candidates, CandidateSampler, GrowingDraft, collect, likeliest, trimmed
+from specli.drafters.settings import DraftConfig
+from specli.drafters.stepping import CandidateSampler, DraftCandidates, GrowingDraft, collect, likeliest, trimmed
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister
 
 Floats = npt.NDArray[np.float32]
@@ -21,11 +21,11 @@ def request(temperature: float = 0.0, seed: int = 7) -> DraftRequest:
     return DraftRequest(0, [1], 2, 8, temperature, seed)
 
 
-def candidates_of(*logits: float, temperature: float = 1.0) -> Candidates:
+def candidates_of(*logits: float, temperature: float = 1.0) -> DraftCandidates:
     """Candidates of logits over tokens 0, 1, …"""
     order = sorted(range(len(logits)), key=lambda token: -logits[token])
     values = np.array([logits[token] for token in order], np.float32)
-    found = Candidates.best(values, np.array(order, np.int32), temperature=temperature)
+    found = DraftCandidates.best(values, np.array(order, np.int32), temperature=temperature)
     assert found is not None
     return found
 
@@ -46,7 +46,7 @@ def test_temperature_divides_the_logits() -> None:
 def test_no_candidates_where_nothing_is_possible(value: float) -> None:
     """docs/faults.md D22: a head that yields only -inf means no draft."""
     values, ids = np.full((2, 10), value, np.float32), np.arange(20, dtype=np.int32).reshape(2, 10)
-    assert Candidates.best(values[0], ids[0]) is None
+    assert DraftCandidates.best(values[0], ids[0]) is None
     assert likeliest(values, ids, DraftConfig(n_max=2), limit=9).tokens == []
 
 
@@ -102,19 +102,19 @@ def test_random_seed_stays_random() -> None:
 # --- stop rules ----------------------------------------------------------------------------------------------------
 
 
-def step(token: int, probability: float) -> Candidates:
-    """Candidates among two tokens that give `token` this probability."""
+def step(token: int, probability: float) -> DraftCandidates:
+    """DraftCandidates among two tokens that give `token` this probability."""
     logits = [0.0, 0.0]
     logits[token] = math.log(probability / (1 - probability))
     return candidates_of(*logits)
 
 
-def run(steps: list[Candidates | None], config: DraftConfig, *, limit: int = 100) -> tuple[Draft, list[int]]:
+def run(steps: list[DraftCandidates | None], config: DraftConfig, *, limit: int = 100) -> tuple[Draft, list[int]]:
     """The draft from scripted steps, and the tokens that were fed."""
     fed: list[int] = []
     script = iter(steps)
 
-    def advance(tokens: Sequence[int | None]) -> list[Candidates | None]:
+    def advance(tokens: Sequence[int | None]) -> list[DraftCandidates | None]:
         [token] = tokens
         assert token is not None
         fed.append(token)
@@ -188,7 +188,7 @@ def test_drafts_end_each_for_itself() -> None:
     scripts = [STEPS[:1], [*STEPS[:2], None], [STEPS[0], STEPS[1], STEPS[3], STEPS[2]]]
     fed: list[list[int | None]] = []
 
-    def advance(tokens: Sequence[int | None]) -> list[Candidates | None]:
+    def advance(tokens: Sequence[int | None]) -> list[DraftCandidates | None]:
         fed.append(list(tokens))
         return [None if token is None else script[len(fed)] for token, script in zip(tokens, scripts, strict=True)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from specli.convert import ConvertConfig, convert
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from tests.support.drafting import Pair, open_pair
 from tests.support.runs import executors, run
 
@@ -58,7 +58,7 @@ def explained(pair: Pair, found: list[int], expected: list[int], p_min: float) -
     if found == expected:
         return True
     at = next((i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), None)
-    proposals = pair.drafter.network.slots.read()  # type: ignore[attr-defined]
+    proposals = pair.drafter.network.block_positions.read()  # type: ignore[attr-defined]
     if at is None:
         return abs(float(proposals[min(len(found), len(expected))].confidence) - p_min) < CONFIDENCE
     values = dict(zip(proposals[at].ids.tolist(), proposals[at].values.tolist(), strict=True))

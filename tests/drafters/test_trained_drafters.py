@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from specli.convert import ConvertConfig, convert
-from specli.drafters.config import DraftConfig
+from specli.drafters.settings import DraftConfig
 from specli.engine.config import RequestConfig
 from tests.support.drafting import Pair, drafted_by, open_pair
 from tests.support.runs import GREEDY, executors, run, speculation

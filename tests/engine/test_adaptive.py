@@ -11,13 +11,13 @@ import pytest
 
 from specli.demo import resolve
 from specli.drafters.adaptive import AdaptiveLengths, Choice, DrafterTraits
-from specli.drafters.config import DraftConfig, SpeculationConfig
 from specli.drafters.costs import RowCosts
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.load import Run, open_engine
 from specli.engine.measure import measure_rows
 from specli.kernels.threads import ThreadConfig
-from specli.sampling.config import SamplingConfig
+from specli.sampling.settings import SamplingConfig
 
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 PROMPTS = [CHAT.format(text) for text in ("Tell me a story about a fox.", "Count from 3 to 12.")]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specli.drafters.config import SpeculationConfig
+from specli.drafters.settings import SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.load import Run, open_engine
 from specli.engine.loop import Generation

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specli.drafters.config import SpeculationConfig
+from specli.drafters.settings import SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.load import open_engine
 from specli.errors import IncompatibleError, UsageError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specli.drafters.base import Draft
-from specli.drafters.config import SynthConfig
+from specli.drafters.settings import SynthConfig
 from specli.engine.verify import (
     SyntheticRates,
     Verdict,
@@ -21,8 +21,8 @@ from specli.engine.verify import (
     synthetic_rule,
 )
 from specli.errors import SpecliError, UsageError
-from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
+from specli.sampling.settings import SamplingConfig
 from tests.support.vocabulary import ByteVocabulary
 
 PLAIN: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 
 N_VOCAB = 600
 N_STEPS = 60

@@ -10,8 +10,8 @@ import torch
 from specli.errors import IncompatibleError
 from specli.gguf.quant import QuantType, dequantise
 from specli.kernels.reference import ReferenceExecutor
+from specli.models.architecture import DeltaConfig, LayerConfig, RopeConfig
 from specli.models.cache import KVCache
-from specli.models.config import DeltaConfig, LayerConfig, RopeConfig
 from tests.support.running import forward, open_model
 from tests.support.tiny_gguf import tiny_gguf
 

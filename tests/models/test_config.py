@@ -9,7 +9,7 @@ from specli.errors import FormatError, IncompatibleError, SpecliError, Unsupport
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation
 from specli.models import ARCHITECTURES, model_class
-from specli.models.config import ModelConfig, RopeConfig
+from specli.models.architecture import ModelConfig, RopeConfig
 from tests.support.tiny_gguf import tiny_gguf
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specli.drafters.config import DraftConfig
 from specli.drafters.dflash import DFlash
+from specli.drafters.settings import DraftConfig
 from specli.gguf.file import GGUFFile
 from tests.support.dflash_oracle import DFlashOracle, OracleSlot
 from tests.support.drafting import Pair, open_pair
@@ -75,7 +75,7 @@ def compare(pair: Pair, files: tuple[Path, Path], last: int, n_draft: int = N_DR
     drafter = pair.drafter
     assert isinstance(drafter, DFlash)
     assert drafter.network is not None
-    for proposal, slot in zip(drafter.network.slots.read(), slots, strict=True):
+    for proposal, slot in zip(drafter.network.block_positions.read(), slots, strict=True):
         found = dict(zip(proposal.ids.tolist(), proposal.values.tolist(), strict=True))
         assert found.keys() == slot.scores.keys()
         for token, value in slot.scores.items():
@@ -116,7 +116,7 @@ def test_any_path_to_a_position_gives_the_same_bits(case: str, tmp_path: Path) -
             path(pair)
             pair.draft(9)
             assert pair.history == prompt
-            return [(p.values.tobytes(), p.ids.tobytes()) for p in pair.drafter.network.slots.read()]  # type: ignore[attr-defined]
+            return [(p.values.tobytes(), p.ids.tobytes()) for p in pair.drafter.network.block_positions.read()]  # type: ignore[attr-defined]
 
     def in_rounds(pair: Pair) -> None:
         pair.prompt(prompt[:20], chunk=3)

@@ -15,8 +15,8 @@ from specli.gguf.write import GGUFWriter
 from specli.kernels.ops import Activation, Extent, Ops, RopeTable
 from specli.kernels.reference import ReferenceExecutor
 from specli.kernels.threads import ThreadConfig
+from specli.models.architecture import LayerConfig, RopeConfig
 from specli.models.cache import CacheLayer, KVCache
-from specli.models.config import LayerConfig, RopeConfig
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm, Rows, Scratch
 from specli.models.rope import rope_table
 from specli.models.tensors import Tensors

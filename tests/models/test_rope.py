@@ -11,7 +11,7 @@ import torch
 from specli.errors import FormatError
 from specli.kernels.ops import RopeTable
 from specli.kernels.reference import ReferenceExecutor
-from specli.models.config import RopeConfig
+from specli.models.architecture import RopeConfig
 from specli.models.rope import rope_table
 from tests.support.running import all_logits, open_model
 from tests.support.tiny_gguf import tiny_gguf

@@ -6,8 +6,8 @@ from specli.errors import FormatError
 from specli.gguf.file import GGUFFile
 from specli.gguf.write import GGUFWriter
 from specli.sampling.chain import BUILDERS, with_model_defaults
-from specli.sampling.config import DEFAULT_SAMPLERS, SamplingConfig, SamplingSettings
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
+from specli.sampling.settings import DEFAULT_SAMPLERS, SamplingConfig, SamplingSettings
 
 
 def test_every_sampler_has_a_builder_and_a_letter() -> None:

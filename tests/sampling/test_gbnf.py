@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from specli.errors import UsageError
-from specli.sampling.config import SamplingConfig
 from specli.sampling.gbnf import parse_gbnf
 from specli.sampling.grammar import Grammar
+from specli.sampling.settings import SamplingConfig
 from tests.support.constrained import opened, whole_texts
 from tests.support.vocabulary import ByteVocabulary
 

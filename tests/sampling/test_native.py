@@ -12,8 +12,8 @@ import pytest
 
 from specli.errors import ResourceError, SpecliError
 from specli.kernels.cpu.library import Exports, native_exports, native_library
-from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
+from specli.sampling.settings import SamplingConfig
 from tests.support.vocabulary import ByteVocabulary
 
 Rows = Callable[[np.random.Generator, int], np.ndarray]

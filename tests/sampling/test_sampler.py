@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from specli.errors import SpecliError, UsageError
-from specli.sampling.config import SamplingConfig
 from specli.sampling.sampler import Sampler
+from specli.sampling.settings import SamplingConfig
 from tests.support.vocabulary import ByteVocabulary
 
 N_VOCAB = 600

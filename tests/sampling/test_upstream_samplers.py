@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from specli.sampling import chain
-from specli.sampling.config import SamplingConfig
 from specli.sampling.dry import Breakers
 from specli.sampling.sampler import Sampler
+from specli.sampling.settings import SamplingConfig
 from tests.support.vocabulary import ByteVocabulary
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "samplers.json").read_text())

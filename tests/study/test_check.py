@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specli.drafters.config import SpeculationConfig
+from specli.drafters.settings import SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.load import open_engine
 from specli.engine.stats import dump_record

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specli.cli.studies.stats_view import verdicts
-from specli.drafters.config import DraftConfig, SpeculationConfig, SynthConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig, SynthConfig
 from specli.drafters.stats import DrafterStats, add
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.engine.load import Run, open_target

@@ -8,7 +8,7 @@ import pytest
 
 from specli.drafters import DRAFTERS
 from specli.drafters.chain import DrafterChain
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.errors import FormatError, UsageError
 from specli.study.costs import CostModel, expected_length
 from specli.study.replay import read_replay, replay, tokens_only

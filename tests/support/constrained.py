@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specli.sampling.config import SamplingConfig
 from specli.sampling.grammar import Grammar
+from specli.sampling.settings import SamplingConfig
 from tests.support.vocabulary import ByteVocabulary
 
 _VOCABULARY = ByteVocabulary()

@@ -12,7 +12,7 @@ import torch
 
 from specli.drafters import DRAFTERS, FilePair, NetworkParts, NetworkSpec
 from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.kernels import open_executor

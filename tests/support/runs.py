@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specli.drafters.config import DraftConfig, SpeculationConfig
+from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.load import open_engine
 from specli.errors import ResourceError, UnsupportedError

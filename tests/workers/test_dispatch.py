@@ -12,7 +12,7 @@ from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.errors import IncompatibleError, ResourceError, SpecliError, UsageError
 from specli.files import FileIdentity
 from specli.kernels.threads import ThreadConfig
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 from specli.workers.dispatch import Dispatcher
 from specli.workers.pool import Answer, Death, Event, Failure, Job, Ready, divided_threads
 

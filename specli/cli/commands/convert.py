@@ -15,7 +15,7 @@ from specli.cli.show import show_instead
 from specli.errors import UsageError
 
 if TYPE_CHECKING:
-    from specli.convert.config import OnProgress
+    from specli.convert.records import OnProgress
 
 
 def run(invocation: Invocation) -> None:

@@ -15,7 +15,7 @@ from specli.cli import opener
 from specli.cli.console import Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
-from specli.cli.options.config import CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.record import dump, write_lines
 from specli.cli.show import show_instead

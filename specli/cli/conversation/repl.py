@@ -14,7 +14,7 @@ from specli.cli.console import ERROR, Console, error_lines
 from specli.cli.conversation.thoughts import split_thoughts
 from specli.cli.options import spellings_of
 from specli.cli.options.arguments import read_command_line, split_spelling
-from specli.cli.options.config import CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings, idle_options
 from specli.cli.prepare import request_config, run_config
 from specli.cli.show import show_start

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from specli.cli.console import Console, paint, wants_color
 from specli.cli.conversation.thoughts import ThoughtSplitter
-from specli.cli.options.config import ChatConfig
+from specli.cli.options.request import ChatConfig
 from specli.tokenizer.reasoning import TAGS, Reasoning
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from functools import partial
 
 from specli.cli.options.kinds import LAYERS, MTP_MODE, SIZE, choice, integer, number, path, text
 from specli.cli.options.option import Option
-from specli.convert.config import OUTTYPES
+from specli.convert.records import OUTTYPES
 
 convert = partial(Option, panel="Conversion", commands=("convert",))
 override = partial(Option, panel="Overrides", commands=("convert",))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specli.cli.options import PANELS, options_of
-from specli.cli.options.config import DEFAULTS, read_field
 from specli.cli.options.option import Option
+from specli.cli.options.request import DEFAULTS, read_field
 
 
 def help_groups(command: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -16,9 +16,9 @@ from specli.cli.options.arguments import (
     read_environment,
     unknown_variables,
 )
-from specli.cli.options.config import DEFAULTS, CommandConfig, read_field, with_fields
 from specli.cli.options.option import Option
-from specli.sampling.config import MODEL_CHOICES, SamplingSettings
+from specli.cli.options.request import DEFAULTS, CommandConfig, read_field, with_fields
+from specli.sampling.settings import MODEL_CHOICES, SamplingSettings
 
 SAMPLING = "request.sampling."
 

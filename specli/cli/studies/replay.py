@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specli.cli import opener
 from specli.cli.console import Console
-from specli.cli.options.config import CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.record import dump, write_lines
 from specli.cli.studies.report import bars, figure, heading, notes, percent, rich_console, table

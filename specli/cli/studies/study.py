@@ -12,7 +12,7 @@ from specli.cli.console import Console
 from specli.cli.conversation.repl import template_variables
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
-from specli.cli.options.config import CommandConfig, OutputConfig
+from specli.cli.options.request import CommandConfig, OutputConfig
 from specli.cli.options.settings import Settings
 from specli.cli.prepare import prompt_text, request_config, run_config
 from specli.cli.prompts import read_prompt_file

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specli.convert.config import ConvertConfig
+from specli.convert.records import ConvertConfig
 from specli.drafters import default_speculation
 from specli.engine.config import ModelLoadConfig, RequestConfig, SpeculationConfig
-from specli.sampling.config import SamplingSettings
+from specli.sampling.settings import SamplingSettings
 from specli.serve.config import ServeConfig
 
 

@@ -1,4 +1,4 @@
-"""From the hidden states of a draft block's slots to candidates (docs/draft-networks.md §3.5)."""
+"""From the hidden states of a draft block's positions to candidates (docs/draft-networks.md §3.5)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from specli.models.draft import N_CANDIDATES
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What one slot proposes; views that the next run may overwrite.
+    """What one position proposes; views that the next run may overwrite.
 
     Attributes:
         values: `[C]` float32, logits or scores of the candidates, descending.
         ids: `[C]` int32, the candidates.
-        confidence: Predicted probability that the slot's token is accepted; 0 from heads that predict none.
+        confidence: Predicted probability that the position's token is accepted; 0 from heads that predict none.
     """
 
     values: npt.NDArray[np.float32]
@@ -28,16 +28,16 @@ class Proposal:
 
 
 @dataclass(frozen=True, eq=False)
-class Slots:
-    """The slots of draft blocks that predict, one row each: N for each sequence, one after the other.
+class BlockPositions:
+    """The positions of draft blocks that predict, one row each: N for each sequence, one after the other.
 
     Attributes:
         hidden: `[S·N, D]` float32, after the last norm.
         logits: `[S·N, V_d]` float32.
         values: `[S·N, C]` float32, the logits (or scores) of the candidates, descending.
         ids: `[S·N, C]` int32, the candidates, as the target numbers them.
-        confidence: `[S·N, 1]` float32, predicted probability that the slot's token is accepted; only some heads fill
-            it. None = nobody asks.
+        confidence: `[S·N, 1]` float32, predicted probability that the position's token is accepted; only some heads
+            fill it. None = nobody asks.
         mapping: `[V_d]` int32, the target's id of every draft token; None = the same.
         n_draft: Draft length, N.
     """
@@ -51,12 +51,12 @@ class Slots:
     n_draft: int
 
     def rows_of(self, index: int, buffer: Buffer) -> Buffer:
-        """The rows of a buffer like these that belong to slot `index` of every block, a row per sequence."""
+        """The rows of a buffer like these that belong to position `index` of every block, a row per sequence."""
         return buffer.per_sequence(index, step=self.n_draft)
 
-    def of(self, index: int) -> Slots:
+    def of(self, index: int) -> BlockPositions:
         """Slot `index` of every block, a row per sequence."""
-        return Slots(
+        return BlockPositions(
             self.rows_of(index, self.hidden),
             self.rows_of(index, self.logits),
             self.rows_of(index, self.values),
@@ -79,30 +79,30 @@ class Slots:
             ops.map_ids(ids, ids, self.mapping)
 
 
-class SlotHead(Protocol):
+class PositionHead(Protocol):
     """Turns logits into candidates.
 
     Attributes:
-        is_chained: What a slot proposes depends on the token before it.
+        is_chained: What a position proposes depends on the token before it.
     """
 
     is_chained: bool
 
     def n_candidates(self, n_logits: int) -> int:
-        """Candidates per slot, C."""
+        """Candidates per position, C."""
 
-    def allocate(self, executor: Executor, slots: Slots) -> None:
+    def allocate(self, executor: Executor, positions: BlockPositions) -> None:
         """Makes the head's own buffers."""
 
-    def trace(self, ops: Ops, slots: Slots) -> None:
-        """What can be done for all slots at once."""
+    def trace(self, ops: Ops, positions: BlockPositions) -> None:
+        """What can be done for all positions at once."""
 
-    def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
-        """The rest for slot `index` of all blocks, given the tokens before it (`[S, 1]` int32, the target's ids)."""
+    def trace_position(self, ops: Ops, positions: BlockPositions, index: int, previous: Buffer) -> None:
+        """The rest for position `index` of all blocks, given the tokens before it: `[S, 1]` int32, target's ids."""
 
 
 class PlainHead:
-    """Every slot by itself: the best logits (DFlash)."""
+    """Every position by itself: the best logits (DFlash)."""
 
     is_chained = False
 
@@ -110,12 +110,12 @@ class PlainHead:
         """Ten, or all."""
         return min(N_CANDIDATES, n_logits)
 
-    def allocate(self, executor: Executor, slots: Slots) -> None:
+    def allocate(self, executor: Executor, positions: BlockPositions) -> None:
         """Nothing."""
 
-    def trace(self, ops: Ops, slots: Slots) -> None:
+    def trace(self, ops: Ops, positions: BlockPositions) -> None:
         """Fills values and ids."""
-        slots.trace_candidates(ops, slots.values, slots.ids)
+        positions.trace_candidates(ops, positions.values, positions.ids)
 
-    def trace_slot(self, ops: Ops, slots: Slots, index: int, previous: Buffer) -> None:
+    def trace_position(self, ops: Ops, positions: BlockPositions, index: int, previous: Buffer) -> None:
         """Nothing: see `trace`."""
