@@ -21,9 +21,10 @@ Answers = list[dict[str, Any]]
 
 
 def generate(prompts: Path, n_tokens: int, *options: str) -> Answers:
-    """Greedy answers of `specli generate`."""
+    """Greedy answers of `specli generate`, with drafts as long as configured."""
     command = [sys.executable, "-m", "specli", "generate", "--prompts", str(prompts), "-n", str(n_tokens), *options]
-    done = subprocess.run([*command, "--temp", "0", "--json"], capture_output=True, text=True, check=True)
+    fixed = ["--temp", "0", "--no-spec-adaptive", "--json"]
+    done = subprocess.run([*command, *fixed], capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
