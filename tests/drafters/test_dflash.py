@@ -52,7 +52,7 @@ def network_of(pair: Pair) -> DFlashNetwork:
 
 
 def proposals_of(pair: Pair) -> list[Proposal]:
-    return network_of(pair).slots.read()
+    return network_of(pair).block_positions.read()
 
 
 @pytest.fixture(scope="module")
@@ -260,9 +260,9 @@ def test_whole_drafts_look_at_one_candidate(kind: str, kernels: str, tmp_path: P
         with open_pair(target, draft, spec_type, config, kernels=kernels) as pair:
             pair.prompt(PROMPT)
             drafts.append([pair.draft(9).tokens, pair.draft(31).tokens])
-            slots = network_of(pair).slots
+            positions = network_of(pair).block_positions
     assert drafts[0] == drafts[1]
-    assert (slots.ids.width, slots.confidence) == (1, None)
+    assert (positions.ids.width, positions.confidence) == (1, None)
 
 
 @pytest.mark.parametrize("kernels", executors())
@@ -280,7 +280,7 @@ def test_cache_types_change_drafts_little(cache: str, kernels: str, tmp_path: Pa
             features.data[:48] = noise
             network_of(pair).ingest([Part(0, np.zeros(48, np.int32), 0, 0)])
             network_of(pair).block([Anchor(0, 9, 48)])
-            values.append(network_of(pair).slots.logits.data.clone())
+            values.append(network_of(pair).block_positions.logits.data.clone())
     spread = values[0].std()
     assert (values[1] - values[0]).abs().mean() < {"q4_0": 0.25, "q8_0": 0.02}.get(cache, 0.01) * spread
 
