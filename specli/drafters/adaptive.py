@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 from specli.drafters.costs import SURPRISE, RowCosts
@@ -56,12 +55,8 @@ class Acceptance:
             self._accepted[position] = MEMORY * self._accepted[position] + (position < n_accepted)
             self._reached[position] = MEMORY * self._reached[position] + 1.0
 
-    def survival(self, n_draft: int) -> list[float]:
-        """Entry k: the chance that the first k + 1 tokens are accepted; `n_draft` entries, falling."""
-        return list(islice(self.chances(), n_draft))
-
-    def chances(self) -> Iterator[float]:
-        """The same without end."""
+    def survival(self) -> Iterator[float]:
+        """The chance that the first token is accepted, that the first two are, and so on without end."""
         chance, product = self._prior, 1.0
         for accepted, reached in zip(self._accepted, self._reached, strict=True):
             chance = (accepted + PRIOR_ROUNDS * chance) / (reached + PRIOR_ROUNDS)
@@ -163,13 +158,12 @@ class AdaptiveLengths:
         self._patience = [min(patience, NEW_PROBE) for patience in self._patience]
         self._n_kept = 0
 
-    def choose(self, max_tokens: int, *, n_sequences: int = 1, n_other_rows: int = 0) -> list[Choice]:
+    def choose(self, max_tokens: int, *, n_sequences: int = 1) -> list[Choice]:
         """Which drafters to ask, in order, and for how many tokens each.
 
         Args:
             max_tokens: Most draft tokens that can be used.
             n_sequences: Sequences that draft in this step, b ≥ 1; all get the same length.
-            n_other_rows: Rows of the step's forward that belong to others.
 
         Returns:
             The drafters worth asking, and those whose turn it is to be tried again; empty for a plain round.
@@ -182,7 +176,7 @@ class AdaptiveLengths:
         n_kept = REVIEW
         for index, traits in enumerate(self.traits):
             limit = min(max_tokens, traits.max_draft)
-            length, gain = self._best(index, limit, n_sequences, n_other_rows)
+            length, gain = self._best(index, limit, n_sequences)
             self._lengths[index] = length
             if length:
                 self._patience[index] = FIRST_PROBE
@@ -216,21 +210,17 @@ class AdaptiveLengths:
             self._patience[drafter] = max(FIRST_PROBE, self._patience[drafter] // 2)
             self._idle[drafter] = self._patience[drafter]
 
-    def survival(self, drafter: int, n_draft: int) -> list[float]:
-        """Entry k: the chance that the first k + 1 of a drafter's tokens are accepted."""
-        return self._acceptance[drafter].survival(n_draft)
-
-    def _best(self, index: int, limit: int, n_sequences: int, n_other_rows: int) -> tuple[int, float]:
-        """The best length up to `limit` and its tokens per nanosecond."""
-        b, base, costs, draft = n_sequences, n_sequences + n_other_rows, self.costs, self._draft_costs[index]
+    def _best(self, index: int, limit: int, b: int) -> tuple[int, float]:
+        """The best length up to `limit` for b sequences, and its tokens per nanosecond."""
+        costs, draft = self.costs, self._draft_costs[index]
         current, current_gain = min(self._lengths[index], max(0, limit)), 0.0
         shortest = self.traits[index].min_draft
-        best, best_gain, accepted = 0, b / costs(base), 0.0
+        best, best_gain, accepted = 0, b / costs(b), 0.0
         if current == 0:
             current_gain = best_gain
-        for length, chance in zip(range(1, limit + 1), self._acceptance[index].chances(), strict=False):
+        for length, chance in zip(range(1, limit + 1), self._acceptance[index].survival(), strict=False):
             accepted += chance
-            gain = b * (1 + accepted) / (costs(base + b * length) + draft(length))
+            gain = b * (1 + accepted) / (costs(b + b * length) + draft(length))
             if gain > best_gain and length >= shortest:  # all lengths are looked at: costs are a staircase, not convex
                 best, best_gain = length, gain
             if length == current:

@@ -13,7 +13,7 @@ SURPRISE = 2.0  # an observation counts as at most this factor off, so that one 
 
 
 def interpolate(costs: Mapping[int, float], rows: int) -> float:
-    """The cost of `rows` rows: between measured sizes on a straight line, beyond them on the nearest one.
+    """The cost of `rows` rows: between measured sizes on a straight line, beyond them on the last one.
 
     Example: 2 rows take 10, 4 rows 14: 3 rows take 12, 6 rows 18.
 

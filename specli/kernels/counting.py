@@ -124,7 +124,7 @@ class _NoProgram(Program):
 
     def run(self, tokens: int = 0, outputs: int = 0, sequences: int = 0, steps: int = 0) -> None:
         """Never called."""
-        raise NotImplementedError("a counted network cannot run")
+        raise AssertionError("a counted network cannot run")
 
 
 def _nothing(self: Ops, *args: Any, **more: Any) -> None:

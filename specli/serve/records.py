@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -244,7 +245,7 @@ class NativeForm:
         return [record]
 
 
-class OpenAIForm:
+class OpenAIForm(ABC):
     """What `/v1/completions` and `/v1/chat/completions` have in common."""
 
     ends_with_done = True
@@ -264,11 +265,13 @@ class OpenAIForm:
             "id": context.id,
         }
 
+    @abstractmethod
     def _choice(self, sequence: Sequence, index: int) -> dict[str, Any]:
-        raise NotImplementedError
+        """The entry of `choices` of an answer that is not streamed."""
 
+    @abstractmethod
     def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+        """The entry of `choices` of a streamed event."""
 
     def whole(self, sequences: list[Sequence]) -> Any:
         """The answer that is not streamed."""

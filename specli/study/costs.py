@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from specli.drafters.costs import interpolate
 from specli.engine.loop import Engine, Part
 
 REPEATS = 5
@@ -57,17 +58,8 @@ class CostModel:
     draft: float = 0.0
 
     def verification(self, rows: int) -> float:
-        """A target forward of `rows` rows, between measured sizes on a straight line, beyond them on the last one.
-
-        Example: 2 rows take 10, 4 rows 14: 3 rows take 12, 6 rows 18.
-        """
-        sizes = sorted(self.verify)
-        if rows in self.verify or len(sizes) == 1:
-            return self.verify.get(rows, self.verify[sizes[0]])
-        upper = next((i for i, size in enumerate(sizes) if size > rows), len(sizes) - 1)
-        low, high = sizes[max(0, upper - 1)], sizes[max(1, upper)]
-        slope = (self.verify[high] - self.verify[low]) / (high - low)
-        return self.verify[low] + slope * (rows - low)
+        """A target forward of `rows` rows; see `interpolate`."""
+        return interpolate(self.verify, rows)
 
     @property
     def plain(self) -> float:

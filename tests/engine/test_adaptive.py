@@ -40,7 +40,7 @@ class RandomLengths(AdaptiveLengths):
         super().__init__(RowCosts({1: 1.0}), traits)
         self._draw = random.Random(seed)
 
-    def choose(self, max_tokens: int, *, n_sequences: int = 1, n_other_rows: int = 0) -> list[Choice]:
+    def choose(self, max_tokens: int, *, n_sequences: int = 1) -> list[Choice]:
         limits = [min(max_tokens, traits.max_draft) for traits in self.traits]
         choices = [Choice(i, self._draw.randint(1, limit)) for i, limit in enumerate(limits)]
         self._draw.shuffle(choices)
