@@ -79,7 +79,7 @@ OPTIONS = (
     drafting(
         ("--spec-adaptive",),
         "choose before every round whether and how long to draft, by measured costs and acceptance; lengths are caps; "
-        "if not, rounds are those of llama.cpp",
+        "if not, rounds are those of llama.cpp, and with rejection sampling a seed gives the same text again",
         negative=("--no-spec-adaptive",), field="speculation.adaptive",
     ),
     drafting(
