@@ -227,12 +227,23 @@ class AttentionSpec:
         scale: Factor on q·k before the softmax.
         window: Keys with position ≤ query position - window are hidden; 0 = no window.
         sinks: `[n_heads]` float32, one extra logit per head without a value, or None.
+        chunk: Keys before the query's chunk are hidden, chunks being this many positions from 0 on; 0 = no chunks. Not
+            together with a window.
+        softcap: c·tanh(s/c) on the scaled scores s when c > 0.
     """
 
     n_heads: int
     scale: float
     window: int = 0
     sinks: Array | None = None
+    chunk: int = 0
+    softcap: float = 0.0
+
+    def start(self, position: int) -> int:
+        """The first position that a query at `position` sees."""
+        if self.chunk:
+            return position - position % self.chunk
+        return max(0, position - self.window + 1) if self.window else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +410,7 @@ class Ops(ABC):
     ) -> None:
         """Softmax attention of every query row over the cells of its slot.
 
-        A row sees cells `max(0, position - window + 1) … end - 1`. `end` is position + 1 (causal), or the row's entry
+        A row sees cells `spec.start(position) … end - 1`. `end` is position + 1 (causal), or the row's entry
         of `ends` (`[·, 1]` int32) when given: for non-causal draft blocks and drafts over a foreign cache. Cells of
         rows in the same call count: they must have been stored before. `out` is `[·, n_heads·head_size_v]`.
         """
@@ -423,6 +434,10 @@ class Ops(ABC):
     @abstractmethod
     def sigmoid(self, out: Buffer) -> None:
         """`out = 1 / (1 + exp(-out))`."""
+
+    @abstractmethod
+    def centre(self, out: Buffer) -> None:
+        """`out -= mean(out)`, the mean of each row; with an RMS norm behind it a layer norm."""
 
     @abstractmethod
     def softcap(self, out: Buffer, cap: float) -> None:

@@ -291,11 +291,13 @@ class ReferenceOps(Ops):
         in_slot = self._live(slots)[:, 0].tolist()
         rows = zip(self._live(out), self._live(q), in_slot, at, until, strict=True)
         for to, query, slot, position, end in rows:
-            start = max(0, position - spec.window + 1) if spec.window else 0
+            start = spec.start(position)
             keys = _decode(layer.type_k, tensor_of(layer.k)[slot, :, start:end])  # [n_kv_heads, n, head_size_k]
             values = _decode(layer.type_v, tensor_of(layer.v)[slot, :, start:end])
             heads = query.clone().view(layer.n_kv_heads, -1, layer.head_size_k)  # [n_kv_heads, group, head_size_k]
             scores = torch.bmm(heads, keys.transpose(1, 2)) * spec.scale  # [n_kv_heads, group, n]
+            if spec.softcap:
+                scores = spec.softcap * torch.tanh(scores / spec.softcap)
             if spec.sinks is not None:
                 scores = torch.cat([scores, spec.sinks.view(layer.n_kv_heads, -1, 1)], dim=2)
             weights = torch.softmax(scores, dim=2)[..., : end - start].contiguous()
@@ -316,6 +318,10 @@ class ReferenceOps(Ops):
     def sigmoid(self, out: Buffer) -> None:
         for row in self._live(out):
             row.copy_(torch.sigmoid(row.clone()))
+
+    def centre(self, out: Buffer) -> None:
+        for row in self._live(out):
+            row.sub_(row.clone().mean())
 
     def softcap(self, out: Buffer, cap: float) -> None:
         for row in self._live(out):

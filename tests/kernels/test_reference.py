@@ -200,6 +200,10 @@ def test_attention_equals_torch(bench: Bench, type: QuantType, case: str) -> Non
         scores = (keys @ q.data[t].double().view(4, 64, 1))[..., 0] * spec.scale  # [4, 24]
         cell = torch.arange(24)
         hidden = (cell >= end[t]) | ((position[t] - cell >= spec.window) & (spec.window > 0))
+        if spec.chunk:
+            hidden |= cell // spec.chunk != position[t] // spec.chunk
+        if spec.softcap:
+            scores = spec.softcap * torch.tanh(scores / spec.softcap)
         weights = torch.exp(scores.masked_fill(hidden, -torch.inf))
         extra = 0 if spec.sinks is None else spec.sinks.double().exp()[:, None]
         expected = torch.einsum("hc,hcd->hd", weights / (weights.sum(1, keepdim=True) + extra), values)
@@ -210,6 +214,7 @@ def test_elementwise_operations(bench: Bench) -> None:
     x, y, row = bench.rows(8), bench.rows(8), bench.random(8)
     start = x.data.clone()
     expected = 3 * torch.tanh(torch.sigmoid(((start + y.data) + row) * y.data * 0.5) / 3)
+    expected = expected - expected.mean(1, keepdim=True)
 
     def trace(ops: Ops) -> None:
         ops.add(x, y)
@@ -218,6 +223,7 @@ def test_elementwise_operations(bench: Bench) -> None:
         ops.scale(x, 0.5)
         ops.sigmoid(x)
         ops.softcap(x, 3.0)
+        ops.centre(x)
 
     bench.run(trace, tokens=11)
     torch.testing.assert_close(x.data[:11], expected[:11])
@@ -273,6 +279,7 @@ def invariant_traces(bench: Bench) -> dict[str, tuple[Callable[[Ops], None], Buf
 
     def pointwise(ops: Ops) -> None:
         ops.copy(out, x)
+        ops.centre(out)
         ops.sigmoid(out)
         ops.softcap(out, 3.0)
 

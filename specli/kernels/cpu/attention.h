@@ -130,7 +130,8 @@ UNROLL(4)
     }
 UNROLL(4)
     for (int i = 0; i < Q; i++) {
-        const vf score = vf_mul(vf_add(even[i], odd[i]), vf_set(op->f[0]));
+        vf score = vf_mul(vf_add(even[i], odd[i]), vf_set(op->f[0]));
+        if (op->f[1] > 0) score = vf_mul(vf_set(op->f[1]), vf_tanh(vf_div(score, vf_set(op->f[1]))));
         int first = s->first[query + i] - base, last = s->last[query + i] - base;
         first = first < 0 ? 0 : first > TILE ? TILE : first;
         last = last < first ? first : last > TILE ? TILE : last;

@@ -109,12 +109,13 @@ struct kv_cache {
     X(ROTATE) /* out, n[0] block */                                                                                           \
     X(STORE) /* out = k, x = v, y = positions, z = slots, k, v, n[1] kv heads */                                              \
     X(ATTENTION) /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,     \
-      n[3] scratch offset, f[0] scale, p[0] sinks or NULL */                                                                  \
+      or a chunk's length with a minus sign, n[3] scratch offset, f[0] scale, f[1] soft cap or 0, p[0] sinks or NULL */       \
     X(ADD) /* out, x */                                                                                                       \
     X(ADD_ROW) /* out, p[0] */                                                                                                \
     X(MULTIPLY) /* out, x */                                                                                                  \
     X(SCALE) /* out, f[0] */                                                                                                  \
     X(SIGMOID) /* out */                                                                                                      \
+    X(CENTRE) /* out */                                                                                                       \
     X(SOFTCAP) /* out, f[0] */                                                                                                \
     X(COPY) /* out, x */                                                                                                      \
     X(GATHER) /* out, x, y = rows */                                                                                          \
@@ -237,7 +238,7 @@ static inline int32_t row_int(const struct view *view, int64_t row) { return ((c
 /* Cells first … last-1 that a query row sees. */
 static inline void visible_cells(const struct op *op, int row, int *first, int *last) {
     const int position = row_int(&op->y, row), window = (int)op->n[2];
-    *first = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
+    *first = window < 0 ? position - position % -window : window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
     *last = op->e.data ? row_int(&op->e, row) : position + 1;
     if (*last < *first) *last = *first;
 }

@@ -380,7 +380,7 @@ class Recorder(Ops):
             e=self._view(ends) if ends else View(), p=[self._constant(spec.sinks)],
             k=self._cache(layer.k, layer.type_k, layer.head_size_k),
             v=self._cache(layer.v, layer.type_v, layer.head_size_v),
-            n=[spec.n_heads, layer.n_kv_heads, spec.window, counters], f=[spec.scale],
+            n=[spec.n_heads, layer.n_kv_heads, -spec.chunk or spec.window, counters], f=[spec.scale, spec.softcap],
         )  # fmt: skip
 
     def _in_place(self, name: str, out: Buffer, x: Buffer | None = None, **fields: Any) -> None:
@@ -402,6 +402,9 @@ class Recorder(Ops):
 
     def sigmoid(self, out: Buffer) -> None:
         self._in_place("sigmoid", out)
+
+    def centre(self, out: Buffer) -> None:
+        self._in_place("centre", out)
 
     def softcap(self, out: Buffer, cap: float) -> None:
         self._in_place("softcap", out, f=[cap])

@@ -80,6 +80,15 @@ static void rms_norm_row(const struct op *op, int row) {
     }
 }
 
+static void centre_row(const struct op *op, int row) {
+    float *out = (float *)op->out.data + row * op->out.stride;
+    const int64_t width = op->out.width;
+    vf sum = vf_set(0);
+    EACH_VECTOR(width) sum = vf_add(sum, load_some(out + i, n));
+    const vf mean = vf_set(vf_sum(sum) / (float)width);
+    EACH_VECTOR(width) store_some(out + i, vf_sub(load_some(out + i, n), mean), n);
+}
+
 static void quantise_row(const struct op *op, const struct run *run, int row) {
     const int64_t n_blocks = op->x.width / 32;
     const int rows = run->counts[op->extent] == 1 ? 1 : IMAGE_GROUP;
@@ -288,6 +297,7 @@ static void run_row(const struct op *op, const struct run *run, int row) {
         case OP_MULTIPLY: EACH_VECTOR(width) store_some(out + i, vf_mul(load_some(out + i, n), load_some(x + i, n)), n); break;
         case OP_SCALE: EACH_VECTOR(width) store_some(out + i, vf_mul(load_some(out + i, n), vf_set(op->f[0])), n); break;
         case OP_SIGMOID: EACH_VECTOR(width) store_some(out + i, vf_sigmoid(load_some(out + i, n)), n); break;
+        case OP_CENTRE: centre_row(op, row); break;
         case OP_SOFTCAP:
             EACH_VECTOR(width) {
                 store_some(out + i, vf_mul(vf_set(op->f[0]), vf_tanh(vf_div(load_some(out + i, n), vf_set(op->f[0])))), n);

@@ -101,7 +101,7 @@ HEADS = [  # query heads, key/value heads, key size, value size
 
 
 @pytest.mark.parametrize(("n_heads", "kv_heads", "size_k", "size_v"), HEADS)
-@pytest.mark.parametrize("features", ["causal", "window", "ends", "sinks", "all"])
+@pytest.mark.parametrize("features", ["causal", "window", "ends", "sinks", "chunk", "all"])
 def test_heads_and_masks(bench: Bench, n_heads: int, kv_heads: int, size_k: int, size_v: int, features: str) -> None:
     layer = filled(bench, QuantType.F16, QuantType.F16, heads=kv_heads, size_k=size_k, size_v=size_v, slots=2)
     at = [3, 500, 77, 0, 130, 131, 132, 599, 255, 256]
@@ -114,6 +114,8 @@ def test_heads_and_masks(bench: Bench, n_heads: int, kv_heads: int, size_k: int,
         scale=size_k**-0.5,
         window=50 if features == "window" or every else 0,
         sinks=bench.random(n_heads) if features == "sinks" or every else None,
+        chunk=30 if features == "chunk" else 0,
+        softcap=1.5 if features == "chunk" or every else 0.0,
     )
     ends = bench.ints([min(p + 20, CAPACITY) for p in at]) if features == "ends" or every else None
     results = bench.both(

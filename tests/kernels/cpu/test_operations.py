@@ -25,6 +25,7 @@ def test_elementwise(bench: Bench, width: int) -> None:
         ops.multiply(x, y)
         ops.add_row(x, row)
         ops.scale(x, 3.0)
+        ops.centre(x)
         ops.softcap(x, 5.0)
         ops.sigmoid(x)
         ops.copy(y, x)
