@@ -29,6 +29,8 @@ complete -c specli -n '__fish_seen_subcommand_from generate' -l verbose-prompt -
 complete -c specli -n '__fish_seen_subcommand_from generate' -l display-prompt -l no-display-prompt -d 'print the prompt before the generated text'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l resume -d 'go on with the results that a run left in the file of --stats-json'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l unordered -d 'results stay in the order in which they came'
+complete -c specli -n '__fish_seen_subcommand_from generate' -o np -l parallel -x -d 'prompts that are answered at once in one engine; they share --ctx-size'
+complete -c specli -n '__fish_seen_subcommand_from generate' -o kvu -l kv-unified -o no-kvu -l no-kv-unified -d 'each of the prompts of --parallel may use all of --ctx-size'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l workers -x -d 'processes that answer prompts side by side, each with its own models and a share of --threads'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l retries -x -d 'how often a prompt is tried again after its worker died'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l seed-per-prompt -d 'each prompt has a seed of its own, made of --seed and its place in the file'

@@ -83,11 +83,12 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
         for option, is_given in (
             ("--verify-lossless", config.verify_lossless),
             ("--verbose-prompt", config.prompt.verbose),
+            ("--parallel", batch.n_parallel > 1),
         ):
             if is_given:
                 raise UsageError(f"{option} needs one process", hint="leave out --workers")
     if is_apart(config) and setup.speculation.tables.get("ngram-cache", {}).get("dynamic"):
-        option = "--workers" if path is None else "--stats-json"
+        option = "--stats-json" if path is not None else "--parallel" if batch.n_parallel > 1 else "--workers"
         raise UsageError(
             f"--lookup-cache-dynamic grows from prompt to prompt, {option} keeps the prompts of a file apart",
             hint="leave out one of them; --json writes records, too",
@@ -104,7 +105,17 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
 
 def is_apart(config: CommandConfig) -> bool:
     """Whether each prompt starts from nothing, so that its record does not depend on those before it."""
-    return config.output.stats_json is not None or config.batch.workers is not None
+    batch = config.batch
+    return config.output.stats_json is not None or batch.workers is not None or batch.n_parallel > 1
+
+
+def with_slots(config: CommandConfig, setup: RunConfig) -> RunConfig:
+    """The engine with a slot for each request that runs at once; they share `--ctx-size` unless it is unified."""
+    from specli.engine.config import shared_context
+
+    n_slots = 1 if config.prompt.file is None else config.batch.n_parallel
+    n_ctx = setup.n_ctx if config.batch.is_unified else shared_context(setup.n_ctx, n_slots)
+    return replace(setup, n_slots=n_slots, n_ctx=n_ctx)
 
 
 class Results:

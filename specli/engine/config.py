@@ -94,3 +94,8 @@ class RequestConfig:
     logprobs: int = 0
     prompt_logprobs: bool = False
     trace: bool = False
+
+
+def shared_context(n_ctx: int, n_slots: int) -> int:
+    """Tokens of context of each of several sequences that share `n_ctx` evenly, as in llama.cpp; 0 stays 0."""
+    return max(1, n_ctx // n_slots) if n_ctx else 0

@@ -145,24 +145,28 @@ class Run:
         return Session(self.generate, self.tokenizer, self._chat_template(), system, variables or {})
 
     def result(self, sequence: Request | None = None) -> RunResult:
-        """Text and statistics of a request, or of the latest that `generate` started.
+        """Text and statistics of the latest request that `generate` started, or of a given one.
+
+        The drafters' totals are those since the program started, or of the given request alone; with a given one, which
+        has shared its time with others, nothing is said about the speed of plain decoding.
 
         Raises:
             UsageError: There is none.
         """
-        sequence = sequence or self._latest
-        if sequence is None:
+        done = sequence or self._latest
+        if done is None:
             raise UsageError("nothing has been generated yet")
-        chain, used, timings = self.engine.chain, self.binding.used, sequence.timings
+        chain, used, timings = self.engine.chain, self.binding.used, done.timings
         timings.load_ns = self.binding.load_ns
-        text = sequence.prompt_text
+        text = done.prompt_text
+        totals = chain.stats if sequence is None else sequence.drafters
         return RunResult(
-            sequence,
-            Statistics(timings, chain.stats, sequence.rounds if sequence.request.trace else None, chain.max_draft),
+            done,
+            Statistics(timings, totals, done.rounds if done.request.trace else None, chain.max_draft),
             replace(used.plan.config if used else self.loader.config, n_ctx=self.engine.n_ctx),
             self.loader.record,
-            self.tokenizer.decode(sequence.prompt, special=True) if text is None else text,
-            plain_step(timings, sequence.plain_steps, self.engine.plain_step_ns),
+            self.tokenizer.decode(done.prompt, special=True) if text is None else text,
+            plain_step(timings, done.plain_steps, self.engine.plain_step_ns) if sequence is None else 0.0,
         )
 
     def close(self) -> None:

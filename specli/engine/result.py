@@ -26,7 +26,7 @@ class RunResult:
         config: The settings of target and drafters, with the context in force.
         target_record: The parts of the JSON record that do not change between requests.
         prompt_text: The prompt as text.
-        plain_step_ns: What a token costs without drafting; 0 if nothing was drafted.
+        plain_step_ns: What a token costs without drafting; 0 if nothing was drafted, or if it is not known.
     """
 
     sequence: Sequence
@@ -45,7 +45,7 @@ class RunResult:
         """llama.cpp's statistics lines, and one that says what drafting brought."""
         lines = self.statistics.lines(details=details)
         busiest = max(self.statistics.drafters, key=lambda stats: stats.gen_tokens, default=None)
-        if busiest is None:
+        if busiest is None or (busiest.gen_tokens and not self.plain_step_ns):
             return lines
         length = DRAFTERS[busiest.name].length
         done, option = self.sequence, length.option if length else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specli.engine.config import shared_context
+
 AUTO_SLOTS = 4
 
 
@@ -53,4 +55,4 @@ class ServeConfig:
 
         As in llama.cpp a given number of slots shares the context, while without one any request may use all of it.
         """
-        return n_ctx if self.n_parallel < 0 or not n_ctx else max(1, n_ctx // self.n_slots)
+        return n_ctx if self.n_parallel < 0 else shared_context(n_ctx, self.n_slots)

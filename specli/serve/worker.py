@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from specli.engine.load import Run
-from specli.engine.loop import Engine
+from specli.engine.scheduler import Scheduler
 from specli.engine.sequence import Sequence, TokenEvent
 from specli.serve.errors import RequestError
 from specli.serve.metrics import Metrics
@@ -112,37 +112,36 @@ class Worker(threading.Thread):
         """Loads, serves, closes."""
         try:
             with self._open_run() as opened:
-                self._serve(opened.engine)
+                self._serve(Scheduler(opened.engine))
         except BaseException as error:  # the main thread raises it
             self.error = error
         finally:
             self._abandon()
             self._tell(self._on_end)
 
-    def _serve(self, engine: Engine) -> None:
+    def _serve(self, scheduler: Scheduler) -> None:
         while not self._is_stopping:
             self._wake.clear()
             while self._inbox:
                 self._tickets.append(self._inbox.popleft())
+                scheduler.add(self._tickets[-1].sequence)
             if self._tickets:
-                self._step(engine)
+                self._step(scheduler)
             else:
                 self._wake.wait()
 
-    def _step(self, engine: Engine) -> None:
+    def _step(self, scheduler: Scheduler) -> None:
         for ticket in self._tickets:
             if ticket.is_cancelled and not ticket.sequence.is_done:
                 ticket.sequence.end()
-        running = [each for each in self._tickets if each.sequence.slot is not None]
-        waiting = [each for each in self._tickets if each.sequence.slot is None and not each.sequence.is_done]
-        running += waiting[: len(engine.slots) - len(running)]
         failure: RequestError | None = None
-        if running:
-            try:
-                engine.step([each.sequence for each in running])
-            except Exception as error:
-                failure = RequestError(f"{type(error).__name__}: {error}", "server_error")
-            self.metrics.count_step(len(running))
+        try:
+            n_stepped = scheduler.step()
+        except Exception as error:
+            failure = RequestError(f"{type(error).__name__}: {error}", "server_error")
+            n_stepped = 0
+        if n_stepped:
+            self.metrics.count_step(n_stepped)
         batches = [(each, batch) for each in self._tickets if (batch := _batch(each, failure)) is not None]
         for each, batch in batches:
             if batch.is_last:

@@ -12,7 +12,7 @@ FACTS = [
     ("--host", "127.0.0.1", "LLAMA_ARG_HOST"),
     ("--port", 8080, "LLAMA_ARG_PORT"),
     ("--api-key", (), "LLAMA_API_KEY"),
-    ("--parallel -np", -1, "LLAMA_ARG_N_PARALLEL"),
+    ("--parallel -np", 1, "LLAMA_ARG_N_PARALLEL"),
     ("--alias -a", (), "LLAMA_ARG_ALIAS"),
     ("--slots / --no-slots", True, "LLAMA_ARG_ENDPOINT_SLOTS"),
     ("--metrics", False, "LLAMA_ARG_ENDPOINT_METRICS"),

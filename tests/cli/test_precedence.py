@@ -211,7 +211,6 @@ def test_variables_of_upstream_are_known(command: str) -> None:
         ({"LLAMA_ARG_CONTEXT_SHIFT": "0"}, []),
         ({"LLAMA_ARG_NO_CONTEXT_SHIFT": "1"}, []),
         ({"LLAMA_ARG_CACHE_RAM": "2048"}, ["LLAMA_ARG_CACHE_RAM has no effect: it belongs to the server's slots"]),
-        ({"LLAMA_ARG_N_PARALLEL": "4"}, ["LLAMA_ARG_N_PARALLEL has no effect: one sequence is generated at a time"]),
         ({"LLAMA_ARG_HOST": "0.0.0.0", "LLAMA_ARG_PORT": "8080", "LLAMA_ARG_ENDPOINT_METRICS": "1"}, []),
         ({"LLAMA_ARG_MMPROJ": "/models/mmproj.gguf"}, ["LLAMA_ARG_MMPROJ has no effect: specli runs text models"]),
     ],
@@ -221,6 +220,13 @@ def test_variables_of_old_containers_do_not_end_a_run(
     environ: dict[str, str], warnings: list[str], command: str
 ) -> None:
     assert settle(environ, command=command).warnings == warnings
+
+
+def test_sequences_at_once_of_a_container() -> None:
+    environ = {"LLAMA_ARG_N_PARALLEL": "4"}
+    assert settle(environ, command="generate").warnings == []  # with --prompts it has an effect
+    idle = ["LLAMA_ARG_N_PARALLEL has no effect: one sequence is generated at a time"]
+    assert settle(environ, command="chat").warnings == idle
 
 
 def test_effective_settings_hide_the_token() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specli.cli import opener
-from specli.cli.batch import Results, Task, check_batch, check_stats_file, is_apart, tasks_of
+from specli.cli.batch import Results, Task, check_batch, check_stats_file, is_apart, tasks_of, with_slots
 from specli.cli.console import ERROR, TRACE, Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
@@ -18,13 +18,14 @@ from specli.cli.prepare import run_config
 from specli.cli.prompts import read_prompts
 from specli.cli.record import dump, write_lines
 from specli.cli.show import NO_TEMPLATE, show_instead, show_start, show_tokens
-from specli.cli.side_by_side import answer_with_workers
+from specli.cli.side_by_side import answer_together, answer_with_workers
 from specli.errors import SpecliError, UsageError
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig
     from specli.engine.load import Run
     from specli.engine.loop import Generation
+    from specli.engine.sequence import Sequence as Request
 
 
 def run(invocation: Invocation) -> None:
@@ -39,19 +40,23 @@ def run(invocation: Invocation) -> None:
     invocation = comparable(invocation)
     config = invocation.config
     tasks = tasks_of(config, read_prompts(config))
-    setup = run_config(invocation.settings, config)
+    setup = with_slots(config, run_config(invocation.settings, config))
     check_batch(config, setup)
     check_stats_file(config)
     if (config.batch.workers or 1) > 1:
         answer_with_workers(invocation, setup, tasks)
         return
     n_different = 0
+    answers: list[tuple[Task, Request]]
     with invocation.console() as console, opener.open_run(setup, console.trace) as engine, InterruptFlag() as interrupt:
         show_start(engine, invocation.settings, console)
         if engine.has_template:
             console.info(NO_TEMPLATE)
         if config.prompt.file is None:
             n_failed, answers = 0, [_answer_one(engine, tasks[0], invocation, console, interrupt)]
+        elif config.batch.n_parallel > 1:
+            console.info(f"parallel: {setup.n_slots} prompts at once, {engine.engine.n_ctx} tokens of context each")
+            n_failed, answers = answer_together(engine, setup, tasks, invocation, console, interrupt)
         else:
             n_failed, answers = _answer_all(engine, setup, tasks, invocation, console, interrupt)
         if config.verify_lossless and not interrupt.is_set:
@@ -64,7 +69,7 @@ def run(invocation: Invocation) -> None:
 
 def _answer_one(
     engine: Run, task: Task, invocation: Invocation, console: Console, interrupt: InterruptFlag
-) -> tuple[Task, Generation]:
+) -> tuple[Task, Request]:
     """The prompt of the command line; what there is of it is written after an interrupt, too."""
     output = invocation.config.output
     with _framed(console, invocation, is_only=True):
@@ -84,10 +89,10 @@ def _answer_all(
     invocation: Invocation,
     console: Console,
     interrupt: InterruptFlag,
-) -> tuple[int, list[tuple[Task, Generation]]]:
+) -> tuple[int, list[tuple[Task, Request]]]:
     """The prompts of a file one after another; how many failed, and the answers."""
     config = invocation.config
-    answers: list[tuple[Task, Generation]] = []
+    answers: list[tuple[Task, Request]] = []
     with closing(Results(config, console, tasks)) as results:
         for task in results.open(setup, engine.files if is_apart(config) else ()):
             if is_apart(config):
@@ -131,7 +136,7 @@ def comparable(invocation: Invocation) -> Invocation:
     return replace(invocation, config=replace(config, request=replace(config.request, sampling=seeded)))
 
 
-def verify_lossless(engine: Run, setup: RunConfig, answers: Sequence[tuple[Task, Generation]], console: Console) -> int:
+def verify_lossless(engine: Run, setup: RunConfig, answers: Sequence[tuple[Task, Request]], console: Console) -> int:
     """Generates again without drafters and says where tokens differ; the number of prompts where they do."""
     from specli.study.lossless import first_difference
 

@@ -15,7 +15,7 @@ from specli.cli.options.kinds import (
     on_off,
     text,
 )
-from specli.cli.options.option import LOCAL, Option
+from specli.cli.options.option import Option
 from specli.kernels import KERNELS
 from specli.kernels.threads import MAX_THREADS
 
@@ -67,7 +67,7 @@ OPTIONS = (
     ),
     context(
         ("-np", "--parallel"), "sequences at once", kind=integer(), env="LLAMA_ARG_N_PARALLEL", satisfied=("1",),
-        commands=LOCAL, idle="one sequence is generated at a time",
+        commands=("chat", "stats", "synth"), idle="one sequence is generated at a time",
     ),
     context(
         ("--swa-full",), "full cache for sliding-window layers", env="LLAMA_ARG_SWA_FULL", satisfied=("on",),

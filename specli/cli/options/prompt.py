@@ -50,7 +50,16 @@ OWN = (
     ),
     batch(
         ("--unordered",), "results stay in the order in which they came",
-        field="batch.unordered", needs=("output.stats_json", "batch.workers"),
+        field="batch.unordered", needs=("output.stats_json", "batch.workers", "batch.n_parallel"),
+    ),
+    batch(
+        ("-np", "--parallel"), "prompts that are answered at once in one engine; they share --ctx-size",
+        field="batch.n_parallel", kind=integer(1, 256), env="LLAMA_ARG_N_PARALLEL", needs=("prompt.file",),
+    ),
+    batch(
+        ("-kvu", "--kv-unified"), "each of the prompts of --parallel may use all of --ctx-size",
+        negative=("-no-kvu", "--no-kv-unified"), field="batch.is_unified", env="LLAMA_ARG_KV_UNIFIED",
+        needs=("batch.n_parallel",),
     ),
     batch(
         ("--workers",), "processes that answer prompts side by side, each with its own models and a share of --threads",

@@ -173,12 +173,16 @@ class BatchConfig:
         unordered: Results stay in the order in which they came.
         workers: Processes that answer prompts side by side; None = this one, and what prompts taught stays.
         retries: How often a prompt is tried again after its worker died.
+        n_parallel: Prompts that one engine answers at once.
+        is_unified: Each of them may use all of `-c`, which they share otherwise.
     """
 
     resume: bool = False
     unordered: bool = False
     workers: int | None = None
     retries: int = 1
+    n_parallel: int = 1
+    is_unified: bool = False
 
 
 @dataclass(frozen=True)
