@@ -134,7 +134,7 @@ class Loader:
             if self.target is not None:
                 self.target.close()
             self.report(f"loading {self.file.path}")
-            with memory_for(self.file, "target", self.n_ctx):
+            with memory_for(self.file, "target", self.n_ctx), self.tokenizer.preparing():
                 self.target = target = load_model(self.file, executor, options)
             opened.pop_all()
         n_rows = min(options.max_outputs, options.max_tokens) // options.n_slots

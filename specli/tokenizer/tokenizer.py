@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
+from threading import Thread
 from typing import Protocol
 
+from specli.errors import SpecliError
 from specli.gguf.file import GGUFFile
 from specli.tokenizer.bytelevel import decode_bytes
 from specli.tokenizer.special import HIDDEN, Attribute, Partition
@@ -29,7 +32,7 @@ class Encoder(Protocol):
 class Tokenizer:
     """The tokenizer of one model.
 
-    The encoder is built at the first `encode`; roles, end tokens and decoding need none.
+    The encoder is built by `preparing` or at the first `encode`; roles, end tokens and decoding need none.
 
     Args:
         vocabulary: Its data.
@@ -86,6 +89,24 @@ class Tokenizer:
                 from specli.tokenizer.bpe import Gemma4Encoder
 
                 return Gemma4Encoder(self._vocabulary)
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Builds the encoder meanwhile, on a thread: a large vocabulary takes as long as the weights do.
+
+        A vocabulary that cannot be encoded with is refused when a text is.
+        """
+
+        def build() -> None:
+            with suppress(SpecliError):
+                _ = self._encoder
+
+        thread = Thread(target=build, name="tokenizer")
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
 
     @cached_property
     def _all_specials(self) -> Partition:

@@ -233,6 +233,22 @@ def test_broken_merges_are_refused_when_text_is_encoded(merges: list[str], messa
     assert str(caught.value) == message
 
 
+def test_what_is_wrong_with_a_vocabulary_prepared_meanwhile_is_told_when_text_is_encoded() -> None:
+    tokenizer = open_bpe(["a", "b", "ab"], merges=("[str]", ["ab"]))
+    with tokenizer.preparing():
+        pass
+    with pytest.raises(FormatError, match="has no space"):
+        tokenizer.encode("a", add_special=False, parse_special=False)
+
+
+def test_an_encoder_is_there_after_preparing_it() -> None:
+    tokenizer = open_bpe(["a", "b", "ab"], merges=("[str]", ["a b"]))
+    with tokenizer.preparing():
+        pass
+    assert "_encoder" in vars(tokenizer)
+    assert tokenizer.encode("ab", add_special=False, parse_special=False) == [2]
+
+
 def test_sentencepiece_without_byte_tokens_is_refused() -> None:
     tokenizer = open_bpe(["<unk>", "<s>", "</s>", "a"], model=("str", "llama"))
     with pytest.raises(UnsupportedError) as caught:
