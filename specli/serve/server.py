@@ -30,10 +30,10 @@ def listen(config: ServeConfig) -> socket.socket:
     """
     where = f"{config.host}:{config.port}"
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
+        family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind)
+        found = socket.socket(family, kind, protocol)  # without its name asyncio holds small pieces back
     except (OSError, UnicodeError) as error:
         raise ResourceError(
             f"cannot listen on {where}: {error}", hint="--host takes an address of this machine"
