@@ -128,7 +128,7 @@ class DFlash(NetworkDrafter):
         """The candidates of slot `index` of each block, each given the token before it; None where the draft ends."""
         assert self.network is not None
         found: list[DraftCandidates | None] = [None] * len(requests)
-        for row, proposal in enumerate(self.network.slot(index, trimmed(previous))):
+        for row, proposal in enumerate(self.network.position(index, trimmed(previous))):
             slot = requests[row].slot
             if previous[row] is not None and self._is_kept(slot, index, proposal):
                 found[row] = self._sampler(slot).best(proposal.values, proposal.ids)

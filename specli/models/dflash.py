@@ -1,7 +1,7 @@
 """DFlash's network: fused states of the target as context, and a block of mask tokens filled in one pass.
 
 llama.cpp `src/models/dflash.cpp`. Two programs: `ingest` writes keys and values of tokens the target has evaluated,
-`block` runs the layers over anchor and mask tokens, the head, and whatever chains the slots. Any number of sequences
+`block` runs the layers over anchor and mask tokens, the head, and what chains the positions. Any number of sequences
 have a block each, one after the other. The keys and values of a block stay in cells that the next block or `ingest`
 overwrites before anybody reads them.
 """
@@ -39,8 +39,8 @@ class DFlashNetwork:
         options: Number of sequences, capacity and cache types.
         target: Whose states it reads, and whose embedding and head it borrows where the file has none.
         n_draft: Tokens to propose, 1 … `config.max_draft`. The block always has this length.
-        steps: Also make the programs for drafting slot by slot (`backbone`, `slot`), look at several candidates, and
-            predict confidence.
+        steps: Also make the programs for drafting position by position (`backbone`, `position`), look at several
+            candidates, and predict confidence.
 
     Attributes:
         config: Shape and constants.
@@ -108,7 +108,7 @@ class DFlashNetwork:
         self._ingest.run(start)
 
     def block(self, anchors: Sequence[Anchor]) -> tuple[Floats, Ints]:
-        """Fills `slots` with the likeliest continuations: one run of one program.
+        """Fills the block's positions with the likeliest continuations: one run of one program.
 
         Args:
             anchors: Of different slots, at least one, B; the cache holds everything before them.
@@ -123,12 +123,12 @@ class DFlashNetwork:
         return host(values[: len(anchors)]), host(ids[: len(anchors)])
 
     def backbone(self, anchors: Sequence[Anchor]) -> None:
-        """As `block`, except that the slots are left to `slot`, so that tokens may be drawn in between."""
+        """As `block`, except that the positions are left to `position`, so that tokens may be drawn in between."""
         self._place(anchors)
         self._run(self._backbone or self._block, len(anchors))
 
-    def slot(self, index: int, previous: Ints) -> list[Proposal]:
-        """What slot `index` of the first sequences' blocks proposes; once per `backbone`, in order.
+    def position(self, index: int, previous: Ints) -> list[Proposal]:
+        """What position `index` of the first sequences' blocks proposes; once per `backbone`, in order.
 
         Args:
             index: Below N.

@@ -38,7 +38,7 @@ class SelectorConfig:
 
     Attributes:
         rank: Width of the codebooks, S.
-        top_k: Candidates per slot.
+        top_k: Candidates per position.
     """
 
     rank: int
@@ -53,11 +53,11 @@ class DFlashConfig:
         network: Widths, layers with their windows and scales, activation, embedding scale, soft cap of the logits.
         taps: Boundaries of the target whose hidden states are fused, in this order.
         block_size: Slots the network was trained with, the anchor's included.
-        mask_id: Token at the slots that are to be filled.
-        causal: By layer, whether a slot does not see later slots.
+        mask_id: Token at the positions that are to be filled.
+        causal: By layer, whether a position does not see later ones.
         value_scale: Factor on the attention's output; 1 = none.
         logit_scale: Factor on logits (DFlash2); 1 = none.
-        first_position: First slot that predicts: 0 if the anchor's does (it then predicts its successor), else 1.
+        first_position: First position that predicts: 0 if the anchor's does (it then predicts its successor), else 1.
         is_dspark: It has a Markov head.
         markov_rank: Width of that head's embeddings, R; 0 without.
         has_confidence: It has a confidence head, and says so.
@@ -100,7 +100,7 @@ class DFlashConfig:
         network = _network(file, keys)
         if selector is None:  # upstream ignores both keys without a selector, also where they are set
             network = replace(network, logit_softcap=0.0)
-        # llama.cpp reads the key for DSpark only; other heads that predict from slot 0 need it all the same.
+        # llama.cpp reads the key for DSpark only; other heads that predict from position 0 need it all the same.
         first_position = int(not file.metadata.get(keys.full("sample_from_anchor"), "bool", is_dspark))
         block_size = keys.count("block_size", None if is_dspark else DEFAULT_BLOCK_SIZE, maximum=MAX_BLOCK_SIZE)
         if block_size <= first_position:

@@ -74,7 +74,7 @@ def test_slots_of_a_block(tmp_path: Path, kernels: str, name: str) -> None:
             hidden = network.block_positions.hidden.data.numpy()
             np.testing.assert_allclose(hidden, recorded["hidden"][index][first:], rtol=0, atol=5e-4)
             for slot in range(BLOCK if is_dspark else 0):  # the Markov head goes from slot to slot
-                [proposal] = network.slot(slot, tokens[anchor + slot : anchor + slot + 1])
+                [proposal] = network.position(slot, tokens[anchor + slot : anchor + slot + 1])
                 assert proposal.ids[: len(recorded["ids"][index][slot])].tolist() == recorded["ids"][index][slot]
                 values, confidence = recorded["values"][index][slot], recorded["confidence"][index][slot]
                 np.testing.assert_allclose(proposal.values[: len(values)], values, rtol=0, atol=2e-4)

@@ -51,7 +51,7 @@ rounds drew batches with other seeds, and DSpark's first had half the rate for m
 like the shipped ones, not the same bits.
 """
 BLOCKS = {"dflash": 8, "dspark": 7}
-"""Slots of a block; z-lab's first slot does not predict, so both draft seven tokens."""
+"""Positions of a block; z-lab's first one does not predict, so both draft seven tokens."""
 
 
 class Work:

@@ -1,7 +1,7 @@
 """DFlash (arXiv 2602.06036, z-lab layout) and DSpark (DeepSpec layout): all tokens of a draft from one pass.
 
-A block is the anchor (the newest token, whose features are not known yet) and masks behind it. Its slots see the
-features of all positions before the anchor and each other. In DFlash slot j holds the token of its own position; in
+A block is the anchor (the newest token, whose features are not known yet) and masks behind it. Its rows see the
+features of all positions before the anchor and each other. In DFlash position j holds the token of its own position; in
 DSpark the token after it, with a bias from the token before (Markov head) and an estimate of being accepted
 (confidence head).
 """
@@ -38,7 +38,7 @@ class BlockDrafter(nn.Module):
             their weights have grown so large that they hardly turn any more.
         mask: Id of the mask token.
         block: Slots of a block, the anchor included.
-        is_dspark: Whether slot 0 predicts too and the two heads exist.
+        is_dspark: Whether position 0 predicts too and the two heads exist.
     """
 
     def __init__(self, target: Qwen3, mask: int, *, block: int, is_dspark: bool) -> None:
@@ -140,13 +140,13 @@ def gathered(rows: Tensor, places: Tensor) -> Tensor:
 
 
 def loss(network: BlockDrafter, target: Qwen3, batch: Batch, draw: torch.Generator) -> tuple[Tensor, dict[str, float]]:
-    """Weighted loss of the predicting slots, and the share of right first and last ones."""
+    """Weighted loss of the predicting positions, and the share of right first and last ones."""
     anchors = draw_anchors(batch, draw)
     first = 0 if network.is_dspark else 1
-    slots = torch.arange(first, network.block)
-    places = anchors[..., None] + slots + (1 - first)  # of the predicted tokens
+    positions = torch.arange(first, network.block)
+    places = anchors[..., None] + positions + (1 - first)  # of the predicted tokens
     labels, use = gathered(batch.tokens, places), gathered(batch.is_answer, places)
-    weights = torch.exp(-(slots - first) / DECAY).expand(use.shape)[use]
+    weights = torch.exp(-(positions - first) / DECAY).expand(use.shape)[use]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden = network(batch.tokens, batch.features, anchors)[:, :, first:][use]
         before = gathered(batch.tokens, places - 1)[use] if network.is_dspark else None
@@ -163,8 +163,8 @@ def loss(network: BlockDrafter, target: Qwen3, batch: Batch, draw: torch.Generat
             sure = network.confidence(network.grounds(hidden, before))
         cost = CROSS_ENTROPY * cost + DISTANCE * distance
         cost = cost + F.binary_cross_entropy_with_logits(sure, right.float(), reduction="none")
-    slot = slots.expand(use.shape)[use] - first
-    figures = {f"right_{k + 1}": right[slot == k].float().mean().item() for k in (0, 1, 3)}
+    position = positions.expand(use.shape)[use] - first
+    figures = {f"right_{k + 1}": right[position == k].float().mean().item() for k in (0, 1, 3)}
     return (cost * weights).sum() / weights.sum(), figures
 
 
@@ -190,11 +190,11 @@ def drafts(network: BlockDrafter, tokens: Tensor, features: Tensor) -> tuple[Ten
             before = tokens[anchors]
             chosen: list[Tensor] = []
             reasons: list[Tensor] = []
-            for slot in range(hidden.shape[1]):
-                logits = network.logits(hidden[:, slot], before if network.is_dspark else None)
+            for position in range(hidden.shape[1]):
+                logits = network.logits(hidden[:, position], before if network.is_dspark else None)
                 chosen.append(logits.argmax(-1))
                 chance = logits.softmax(-1).amax(-1)
-                reasons.append(network.grounds(hidden[:, slot], before) if network.is_dspark else chance)
+                reasons.append(network.grounds(hidden[:, position], before) if network.is_dspark else chance)
                 before = chosen[-1]
         rows.append(torch.stack(chosen, -1))
         grounds.append(torch.stack(reasons, 1))

@@ -1,7 +1,7 @@
 """EAGLE-3 with training-time test (arXiv 2503.01840; `../reference` layout: SpecForge `LlamaForCausalLMEagle3`).
 
 Slot i holds the fused feature of position i and the embedding of token i+1, and predicts token i+2. In step k of the
-unrolled training the slot's own output takes the feature's place and the token moves k places on.
+unrolled training the row's own output takes the feature's place and the token moves k places on.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Eagle3(nn.Module):
 
         Args:
             features: `[B, S, A · E]`.
-            first: `[B, S]` token i+1 of every slot.
+            first: `[B, S]` token i+1 of every row.
             later: `[B, S, n_steps - 1]` tokens of the following steps, or None for the network's own choices.
             n_steps: How many.
 
@@ -90,7 +90,7 @@ class Eagle3(nn.Module):
 
 
 def unrolled_attention(q: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-    """Causal attention to the first step's rows, and to the same slot's row of each later step; `[B, S, H · D]`."""
+    """Causal attention to the first step's rows, and to the same position's row of each later step; `[B, S, H · D]`."""
     scale = q.shape[-1] ** -0.5
     width = q.shape[2]
     scores = (q @ keys[0].transpose(-1, -2)).float() * scale  # one key head serves all query heads
