@@ -122,13 +122,15 @@ def events_of(answer: Answer, form: Form, params: Params, batch: Batch, pending:
             pending.logprobs.append(token.logprob)
         if not token.text and not (params.has_tokens and not form.ends_with_done):
             continue
-        part = form.part(sequence, index, token, pending.logprobs)
-        pending.logprobs = []
-        if params.shows_drafters:
-            part["drafter"] = token.from_draft
-        if params.has_timings:
-            part["timings"] = timings_record(sequence)
-        events.append(part)
+        parts = form.parts(sequence, index, token, pending.logprobs)
+        if parts:
+            pending.logprobs = []
+        for part in parts:
+            if params.shows_drafters:
+                part["drafter"] = token.from_draft
+            if params.has_timings:
+                part["timings"] = timings_record(sequence)
+        events += parts
     if batch.is_last:
         events += form.end(sequence, index, pending.logprobs)
     return events

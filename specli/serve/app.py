@@ -18,7 +18,7 @@ from specli.engine.config import RequestConfig
 from specli.engine.load import Run
 from specli.engine.sequence import Sequence
 from specli.serve.answer import Answer, stream
-from specli.serve.chat import ChatPrompts, completion_fields
+from specli.serve.chat import Chat, ChatPrompts
 from specli.serve.config import ServeConfig
 from specli.serve.errors import RequestError
 from specli.serve.fields import Params, flag, read_mix, read_params, read_prompts
@@ -145,7 +145,14 @@ class Service:
         base = self._base
         sampling = run.sampling(base)
         name = min(self._config.aliases, default=run.loader.file.path.name)
-        chat = ChatPrompts(run, self._variables, prefills=self._config.prefills)
+        config = self._config
+        chat = ChatPrompts(
+            run,
+            self._variables,
+            prefills=config.prefills,
+            reasoning_format=config.reasoning_format,
+            is_parsed=config.is_parsed,
+        )
         self.loaded = Loaded(run, chat, replace(base, sampling=sampling), name)
 
     def close(self) -> None:
@@ -353,11 +360,12 @@ class Service:
 
     def _from_chat(self, body: Mapping[str, Any]) -> tuple[list[Sequence], Params]:
         loaded = self._loaded()
-        fields = completion_fields(body)
-        prompt = loaded.run.tokenizer.encode_chat(loaded.chat.render(body))
-        return self._sequences([prompt], fields)
+        chat = loaded.chat.read(body)
+        return self._sequences([loaded.run.tokenizer.encode_chat(chat.prompt)], chat.fields, chat)
 
-    def _sequences(self, prompts: list[list[int]], body: Mapping[str, Any]) -> tuple[list[Sequence], Params]:
+    def _sequences(
+        self, prompts: list[list[int]], body: Mapping[str, Any], chat: Chat | None = None
+    ) -> tuple[list[Sequence], Params]:
         """The generations of a request, in the order of its answer."""
         loaded = self._loaded()
         engine, tokenizer = loaded.run.engine, loaded.run.tokenizer
@@ -369,6 +377,11 @@ class Service:
             ping_interval=self._config.ping_interval,
             n_vocab=engine.target.config.n_vocab,
         )
+        if chat is not None:
+            stop = (*params.request.stop, *filter(None, [chat.stop]))
+            params = replace(
+                params, request=replace(params.request, visible=chat.visible, stop=stop), answer_form=chat.form
+            )
         if len(prompts) * params.n > MAX_PROMPTS:
             raise RequestError(
                 f"{len(prompts) * params.n} answers are asked for at once, at most {MAX_PROMPTS} are given"

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from specli.engine.load import Run
 from specli.serve.errors import RequestError, unsupported
-from specli.serve.fields import flag
+from specli.serve.fields import flag, wrong_type
+from specli.serve.tools import Tools, lark_of_call, lark_of_schema, read_tools
 from specli.tokenizer import ChatTemplate
+from specli.tokenizer.answer import AnswerForm
+from specli.tokenizer.calls import HERMES
 
 OPAQUE = (
     "parse_tool_calls", "parallel_tool_calls", "chat_parser", "chat_format", "generation_prompt", "grammar_type",
+    "tools", "tool_choice", "reasoning_format",
 )  # fmt: skip
+
+
+FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A conversation, ready to be answered.
+
+    Attributes:
+        prompt: As the template writes it.
+        form: How its answer is read.
+        fields: The body's other fields, native ones in place of OpenAI's.
+        visible: Texts of control tokens that have to be seen to read the answer.
+        stop: A further stop string; "" for none.
+    """
+
+    prompt: str
+    form: AnswerForm
+    fields: Mapping[str, Any]
+    visible: tuple[str, ...] = ()
+    stop: str = ""
 
 
 class ChatPrompts:
@@ -23,11 +51,23 @@ class ChatPrompts:
         run: The model.
         variables: Template variables of the command line.
         prefills: A last message of the assistant is continued.
+        reasoning_format: `none` leaves thoughts in the content.
+        is_parsed: Thoughts and tool calls are told apart from the content at all.
     """
 
-    def __init__(self, run: Run, variables: Mapping[str, Any], *, prefills: bool) -> None:
+    def __init__(
+        self,
+        run: Run,
+        variables: Mapping[str, Any],
+        *,
+        prefills: bool,
+        reasoning_format: str = "deepseek",
+        is_parsed: bool = True,
+    ) -> None:
         self.template: ChatTemplate = run.session().template
         self._variables = variables
+        self._reasoning_format = reasoning_format
+        self._is_parsed = is_parsed
         self._prefills = prefills
         self._lock = threading.Lock()
 
@@ -38,12 +78,48 @@ class ChatPrompts:
             RequestError: The messages are wrong, or something is asked for that is not done here.
             SpecliError: The template refuses them.
         """
-        if body.get("tools"):
-            raise unsupported("'tools'")
-        if body.get("tool_choice") not in (None, "auto", "none"):
-            raise unsupported("'tool_choice'")
-        if body.get("reasoning_format") not in (None, "none", "auto"):
-            raise unsupported(f"reasoning_format {body['reasoning_format']!r}")
+        return self._render(body, read_tools(body))
+
+    def read(self, body: Mapping[str, Any]) -> Chat:
+        """The prompt, and how its answer is to be read.
+
+        Raises:
+            RequestError: As `render`, or what is asked for cannot be had together.
+            SpecliError: The template refuses the messages.
+        """
+        tools = read_tools(body)
+        fields = completion_fields(body)
+        prompt = self._render(body, tools)
+        kind = body.get("reasoning_format")
+        if kind is not None and not isinstance(kind, str):
+            raise wrong_type("reasoning_format", "string", kind)
+        kind = self._reasoning_format if kind is None else kind
+        if kind not in FORMATS:
+            raise RequestError(f"Unknown reasoning format: {kind}")
+        with self._lock:
+            reasoning = self.template.reasoning
+            calls = (self.template.calls or HERMES) if tools.may_call else None
+        markers = (*(reasoning.markers if reasoning else ()), *(calls.markers if calls else ()))
+        if not self._is_parsed:
+            return Chat(prompt, AnswerForm(), fields)
+        told = reasoning if kind != "none" else None
+        form = AnswerForm(told, told is not None and told.is_open(prompt), calls, tools.schemas if calls else {})
+        schema = fields.get("json_schema")
+        if calls and (fields.get("grammar") or (schema is not None and tools.must_call)):
+            raise RequestError("Cannot use custom grammar constraints with tools.")
+        if calls and schema is not None:
+            form = AnswerForm(form.reasoning, form.is_thinking)  # the answer is an object, not a call
+        elif calls and tools.must_call:
+            fields["grammar"] = lark_of_call(calls, tools, form)
+        if calls and flag(body, "stream") and flag(body, "logprobs"):
+            raise RequestError("logprobs is not supported with tools + stream")
+        if form.is_thinking and schema is not None:
+            fields["grammar"] = lark_of_schema(schema, form)
+            del fields["json_schema"]
+        only_one = calls is not None and not tools.is_parallel
+        return Chat(prompt, form, fields, markers, calls.end if calls and only_one else "")
+
+    def _render(self, body: Mapping[str, Any], tools: Tools) -> str:
         messages = read_messages(body)
         variables = dict(self._variables) | read_variables(body)
         adds_prompt = flag(body, "add_generation_prompt", default=True)
@@ -64,7 +140,10 @@ class ChatPrompts:
         beginning = _text(messages.pop()) if continues else ""
         with self._lock:
             rendered = self.template.render(
-                messages, add_generation_prompt=adds_prompt or continues, variables=variables
+                messages,
+                add_generation_prompt=adds_prompt or continues,
+                tools=tools.descriptions or None,
+                variables=variables,
             )
         return rendered + beginning
 
@@ -88,6 +167,9 @@ def read_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
                 raise RequestError("All non-assistant messages must contain 'content'")
             if "tool_calls" not in message:
                 raise RequestError("Assistant message must contain either 'content' or 'tool_calls'!")
+        if message.get("tool_calls") is not None:
+            check_calls(message["tool_calls"])
+        if "content" not in message:
             continue
         content = message["content"]
         if content is None or isinstance(content, str):
@@ -101,6 +183,25 @@ def read_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             if not isinstance(part.get("text"), str):
                 raise RequestError("A content part of type 'text' must have a 'text' that is a string")
     return [dict(message) for message in messages]
+
+
+def check_calls(calls: Any) -> None:
+    """Checks the calls of an earlier answer.
+
+    Raises:
+        RequestError: They are wrong.
+    """
+    if not isinstance(calls, list):
+        raise RequestError("Failed to parse messages: 'tool_calls' must be an array")
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(call, dict) or call.get("type") != "function":
+            kind = json.dumps(call.get("type")) if isinstance(call, dict) else "null"
+            raise RequestError(f"Failed to parse messages: Unsupported tool call type: {kind}")
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError("Failed to parse messages: a tool call needs a 'function' with a 'name'")
+        if not isinstance(function.get("arguments"), str | dict):
+            raise RequestError("Failed to parse messages: the 'arguments' of a tool call must be a string or an object")
 
 
 def read_variables(body: Mapping[str, Any]) -> dict[str, Any]:

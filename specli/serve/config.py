@@ -28,6 +28,9 @@ class ServeConfig:
         grace: Seconds that requests under way get to finish after SIGTERM.
         cors_origins: `*` reflects any origin, `localhost` only those of this machine; else the one origin allowed.
         prefills: A last message of the assistant is continued.
+        reasoning_format: `none` leaves thoughts in the content, where a request says nothing else.
+        is_parsed: Thoughts and tool calls are told apart from the content.
+        has_page: `/` shows the chat page.
     """
 
     host: str = "127.0.0.1"
@@ -44,6 +47,9 @@ class ServeConfig:
     grace: float = 10.0
     cors_origins: str = "*"
     prefills: bool = True
+    reasoning_format: str = "deepseek"
+    is_parsed: bool = True
+    has_page: bool = True
 
     @property
     def n_slots(self) -> int:

@@ -18,6 +18,7 @@ from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
 from specli.sampling.settings import SamplingSettings
 from specli.serve.errors import RequestError, unsupported
 from specli.tokenizer import Tokenizer
+from specli.tokenizer.answer import AnswerForm
 
 Body = Mapping[str, Any]
 
@@ -160,6 +161,7 @@ class Params:
         response_fields: Paths of the native answer that are wanted; empty = all of it.
         ping_interval: Seconds of silence after which a stream gets a comment; -1 = never.
         shows_drafters: Every event of a stream names the drafter of its token.
+        answer_form: How thoughts and calls stand in the answer to a conversation.
     """
 
     request: RequestConfig
@@ -173,6 +175,7 @@ class Params:
     response_fields: tuple[str, ...] = field(default=())
     ping_interval: int = 30
     shows_drafters: bool = False
+    answer_form: AnswerForm = field(default_factory=AnswerForm)
 
     def numbered(self, number: int) -> RequestConfig:
         """The generation of the answer `number` to a prompt: a given seed counts up, as in llama.cpp."""

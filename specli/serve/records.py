@@ -16,6 +16,8 @@ from specli.engine.stats import Timings
 from specli.sampling.settings import SamplingSettings
 from specli.serve.fields import Params
 from specli.tokenizer import Tokenizer
+from specli.tokenizer.answer import AnswerReader
+from specli.tokenizer.calls import Piece
 
 BUILD = f"b0-specli-{__version__}"  # llama.cpp's begin with b, and clients look at that
 LOWEST = -3.4028234663852886e38  # log-probability of what cannot be: JSON has no infinity
@@ -222,8 +224,10 @@ class NativeForm:
         """Events before the first token."""
         return []
 
-    def part(self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]) -> dict[str, Any]:
-        """An event with text."""
+    def parts(
+        self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]
+    ) -> list[dict[str, Any]]:
+        """The events of a token with text."""
         record: dict[str, Any] = {
             "index": index,
             "content": token.text,
@@ -235,7 +239,7 @@ class NativeForm:
         }
         if logprobs:
             record["completion_probabilities"] = probabilities(logprobs, self._context.tokenizer)
-        return record
+        return [record]
 
     def end(self, sequence: Sequence, index: int, logprobs: list[TokenLogprob]) -> list[dict[str, Any]]:
         """Events behind the last token."""
@@ -270,8 +274,25 @@ class OpenAIForm(ABC):
         """The entry of `choices` of an answer that is not streamed."""
 
     @abstractmethod
-    def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
-        """The entry of `choices` of a streamed event."""
+    def _texts(self, index: int, text: str) -> list[dict[str, Any]]:
+        """The entries of `choices` of streamed events with this text."""
+
+    @abstractmethod
+    def _last(self, index: int, reason: str) -> dict[str, Any]:
+        """The entry of `choices` of the last streamed event."""
+
+    def _rest(self, index: int) -> list[dict[str, Any]]:
+        """The entries of `choices` of what was held back until the end."""
+        return []
+
+    def _reason(self, sequence: Sequence, index: int) -> str:
+        """Why the answer ends."""
+        return FINISHED.get(sequence.stop, "length")
+
+    def _events(self, choices: list[dict[str, Any]], logprobs: list[TokenLogprob]) -> list[dict[str, Any]]:
+        if choices and logprobs:
+            choices[0]["logprobs"] = {"content": probabilities(logprobs, self._context.tokenizer)}
+        return [{"choices": [choice], **self._head(self.part_object)} for choice in choices]
 
     def whole(self, sequences: list[Sequence]) -> Any:
         """The answer that is not streamed."""
@@ -289,19 +310,16 @@ class OpenAIForm(ABC):
         """Events before the first token."""
         return []
 
-    def part(self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]) -> dict[str, Any]:
-        """An event with text."""
-        choice = self._delta(index, token.text, None)
-        if logprobs:
-            choice["logprobs"] = {"content": probabilities(logprobs, self._context.tokenizer)}
-        return {"choices": [choice], **self._head(self.part_object)}
+    def parts(
+        self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]
+    ) -> list[dict[str, Any]]:
+        """The events of a token with text; none while it is not certain what the text belongs to."""
+        return self._events(self._texts(index, token.text), logprobs)
 
     def end(self, sequence: Sequence, index: int, logprobs: list[TokenLogprob]) -> list[dict[str, Any]]:
         """Events behind the last token."""
-        choice = self._delta(index, None, FINISHED.get(sequence.stop, "length"))
-        if logprobs:
-            choice["logprobs"] = {"content": probabilities(logprobs, self._context.tokenizer)}
-        events = [{"choices": [choice], **self._head(self.part_object)}]
+        choices = [*self._rest(index), self._last(index, self._reason(sequence, index))]
+        events = self._events(choices, logprobs)
         if self._context.params.is_verbose:
             events[0]["__verbose"] = native_record(self._context, sequence, index, is_part=True)
         events[-1]["timings"] = timings_record(sequence)
@@ -328,22 +346,29 @@ class CompletionForm(OpenAIForm):
             "finish_reason": FINISHED.get(sequence.stop, "length"),
         }
 
-    def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
-        return {"text": text or "", "index": index, "logprobs": None, "finish_reason": reason}
+    def _texts(self, index: int, text: str) -> list[dict[str, Any]]:
+        return [{"text": text, "index": index, "logprobs": None, "finish_reason": None}]
+
+    def _last(self, index: int, reason: str) -> dict[str, Any]:
+        return {"text": "", "index": index, "logprobs": None, "finish_reason": reason}
 
 
 class ChatForm(OpenAIForm):
-    """`/v1/chat/completions`."""
+    """`/v1/chat/completions`: thoughts and tool calls stand apart from the content."""
 
     whole_object = "chat.completion"
     part_object = "chat.completion.chunk"
 
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._readers: dict[int, AnswerReader] = {}
+        self._calls: dict[int, int] = {}  # answer → calls so far
+
     def _choice(self, sequence: Sequence, index: int) -> dict[str, Any]:
-        choice: dict[str, Any] = {
-            "finish_reason": FINISHED.get(sequence.stop, "length"),
-            "index": index,
-            "message": {"role": "assistant", "content": sequence.text},
-        }
+        reader = AnswerReader(self._context.params.answer_form)
+        message = message_record([*reader.push(sequence.text), *reader.flush()])
+        self._calls[index] = len(message.get("tool_calls", []))
+        choice: dict[str, Any] = {"finish_reason": self._reason(sequence, index), "index": index, "message": message}
         if sequence.logprobs:
             choice["logprobs"] = {"content": probabilities(sequence.logprobs, self._context.tokenizer)}
         return choice
@@ -353,8 +378,62 @@ class ChatForm(OpenAIForm):
         choice = {"finish_reason": None, "index": index, "delta": {"role": "assistant", "content": None}}
         return [{"choices": [choice], **self._head(self.part_object)}]
 
-    def _delta(self, index: int, text: str | None, reason: str | None) -> dict[str, Any]:
-        return {"finish_reason": reason, "index": index, "delta": {} if text is None else {"content": text}}
+    def _reason(self, sequence: Sequence, index: int) -> str:
+        reason = super()._reason(sequence, index)
+        return "tool_calls" if reason == "stop" and self._calls.get(index) else reason
+
+    def _texts(self, index: int, text: str) -> list[dict[str, Any]]:
+        reader = self._readers.setdefault(index, AnswerReader(self._context.params.answer_form))
+        return self._deltas(index, reader.push(text))
+
+    def _rest(self, index: int) -> list[dict[str, Any]]:
+        return self._deltas(index, self._readers[index].flush()) if index in self._readers else []
+
+    def _deltas(self, index: int, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+        choices = []
+        for piece in pieces:
+            self._calls[index] = max(self._calls.get(index, 0), piece.call + 1)
+            choices.append({"finish_reason": None, "index": index, "delta": delta_record(piece)})
+        return choices
+
+    def _last(self, index: int, reason: str) -> dict[str, Any]:
+        return {"finish_reason": reason, "index": index, "delta": {}}
+
+
+def delta_record(piece: Piece) -> dict[str, Any]:
+    """A part of an answer as `delta`."""
+    if piece.call < 0:
+        return {"reasoning_content" if piece.is_thought else "content": piece.text}
+    if not piece.name:
+        return {"tool_calls": [{"index": piece.call, "function": {"arguments": piece.text}}]}
+    function = {"name": piece.name, "arguments": piece.text}
+    return {"tool_calls": [{"index": piece.call, "id": call_id(), "type": "function", "function": function}]}
+
+
+def message_record(pieces: Iterable[Piece]) -> dict[str, Any]:
+    """A whole answer as `message`."""
+    content, thoughts = "", ""
+    calls: list[dict[str, Any]] = []
+    for piece in pieces:
+        if piece.name:
+            calls.append({"type": "function", "function": {"name": piece.name, "arguments": ""}, "id": call_id()})
+        if piece.call >= 0:
+            calls[piece.call]["function"]["arguments"] += piece.text
+        elif piece.is_thought:
+            thoughts += piece.text
+        else:
+            content += piece.text
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def call_id() -> str:
+    """The name of a call: nine letters and digits, as the templates of Mistral ask for."""
+    return uuid.uuid4().hex[:9]
 
 
 Form = NativeForm | CompletionForm | ChatForm

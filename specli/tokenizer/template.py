@@ -21,7 +21,8 @@ from typing import Any
 from specli.errors import FormatError, UnsupportedError, UsageError, did_you_mean
 from specli.gguf.file import GGUFFile
 from specli.gguf.metadata import show
-from specli.tokenizer import reasoning
+from specli.tokenizer import calls, reasoning
+from specli.tokenizer.calls import CallForm
 from specli.tokenizer.named_templates import NAMED_TEMPLATES
 from specli.tokenizer.reasoning import Reasoning
 from specli.tokenizer.tokenizer import Tokenizer
@@ -166,6 +167,8 @@ class ChatTemplate:
         self._renderer = _Renderer(origin)
         self._abilities: dict[str, _Abilities] = {}
         self._reasonings: dict[str, Reasoning | None] = {}
+        self._calls: CallForm | None = None
+        self._has_calls: bool | None = None  # not looked for yet
 
     @classmethod
     def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer, override: str | None = None) -> ChatTemplate:
@@ -274,6 +277,21 @@ class ChatTemplate:
             FormatError: The template takes too much time.
         """
         return self._find_reasoning(self.source)
+
+    @property
+    def calls(self) -> CallForm | None:
+        """How tool calls are written in answers; None: the template knows none.
+
+        Raises:
+            FormatError: The template takes too much time.
+        """
+        if self._has_calls is None:
+            source = self._tool_source or self.source
+            base = self._context(False, None, {})
+            results = self._renderer.render(source, [base | probe for probe in calls.call_probes()])
+            self._calls = calls.find_calls(source, [result.get("text") for result in results])
+            self._has_calls = self._calls is not None
+        return self._calls
 
     def _find_reasoning(self, source: str) -> Reasoning | None:
         if source not in self._reasonings:

@@ -34,7 +34,7 @@ def run(invocation: Invocation) -> None:
     from specli.serve.server import Server, listen
 
     config = invocation.config
-    serve = config.serve
+    serve = replace(config.serve, reasoning_format=config.chat.reasoning_format, is_parsed=not config.chat.skip_parsing)
     setup = replace(
         run_config(invocation.settings, config), n_slots=serve.n_slots, n_ctx=serve.slot_context(config.n_ctx)
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specli.cli.console import ERROR, Console, error_lines
-from specli.cli.conversation.thoughts import split_thoughts
 from specli.cli.options import spellings_of
 from specli.cli.options.arguments import read_command_line, split_spelling
 from specli.cli.options.request import CommandConfig
@@ -21,6 +20,7 @@ from specli.cli.show import show_start
 from specli.errors import FormatError, SpecliError, UsageError
 from specli.files import user_path
 from specli.tokenizer.reasoning import TAGS
+from specli.tokenizer.thoughts import split_thoughts
 
 if TYPE_CHECKING:
     from specli.engine.config import RunConfig

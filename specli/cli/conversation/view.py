@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specli.cli.console import Console, paint, wants_color
-from specli.cli.conversation.thoughts import ThoughtSplitter
 from specli.cli.options.request import ChatConfig
 from specli.tokenizer.reasoning import TAGS, Reasoning
+from specli.tokenizer.thoughts import ThoughtSplitter
 
 if TYPE_CHECKING:
     from specli.engine.sequence import TokenEvent

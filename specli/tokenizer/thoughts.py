@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from specli.tokenizer.reasoning import Reasoning
 
 _BODY = "<|message|>"  # ends a header of gpt-oss
-_HEADER_STARTS = ("<|channel|>", "<|start|>", "<|end|>", " to=", _BODY)
-_BODY_ENDS = ("<|end|>", "<|start|>", "<|channel|>")
+_HEADER_STARTS = ("<|channel|>", "<|start|>", "<|end|>", "<|call|>", " to=", _BODY)
+_BODY_ENDS = ("<|end|>", "<|start|>", "<|channel|>", "<|call|>")
+_FUNCTION = re.compile(r"to=functions\.([^\s<]+)")
 
 
 def held_back(text: str, tags: Sequence[str]) -> int:
@@ -20,16 +22,29 @@ def held_back(text: str, tags: Sequence[str]) -> int:
 class ThoughtSplitter:
     """Splits a stream into (text, is_thought) parts; tags are dropped.
 
+    As in llama.cpp (common/chat-auto-parser-generator.cpp, b11434) an answer has one thought, at its beginning: tags
+    that come later are text. Messages of gpt-oss are told apart wherever they stand.
+
     Args:
         reasoning: How thoughts are written.
         is_thinking: The prompt ended inside a thought, as some templates do.
 
-    Worked example: the pieces `a<thi`, `nk>b</think>`, `c` give `("a", False)`, `("b", True)`, `("c", False)`.
+    Attributes:
+        function: The function that the message under way calls (gpt-oss); "" outside calls.
+        n_messages: Messages begun so far (gpt-oss).
+        has_thought: A thought has begun, be it an empty one.
+
+    Worked example: the pieces `<thi`, `nk>b</think>`, `c<think>` give `("b", True)`, `("c", False)`,
+    `("<think>", False)`.
     """
 
     def __init__(self, reasoning: Reasoning, *, is_thinking: bool = False) -> None:
+        self.function = ""
+        self.n_messages = 0
+        self.has_thought = is_thinking
         self._reasoning = reasoning
         self._is_thinking = is_thinking
+        self._is_open = not is_thinking  # a thought may still begin
         self._in_header = reasoning.has_channels
         self._text = ""
 
@@ -39,15 +54,25 @@ class ThoughtSplitter:
         if self._reasoning.has_channels:
             yield from self._split_channels()
             return
-        while True:
-            tag = self._reasoning.end if self._is_thinking else self._reasoning.start
-            before, found, after = self._text.partition(tag)
-            if not found:
-                yield from self._give(len(self._text) - held_back(self._text, [tag]))
+        if self._is_open:
+            begun = self._text.lstrip()
+            start = self._reasoning.start
+            if not start or not start.startswith(begun[: len(start)]):
+                self._is_open = False
+            elif begun.startswith(start):
+                self._text, self._is_open, self._is_thinking = begun[len(start) :], False, True
+                self.has_thought = True
+            else:
                 return
-            if before:
-                yield before, self._is_thinking
-            self._text, self._is_thinking = after, not self._is_thinking
+        if self._is_thinking:
+            thought, found, after = self._text.partition(self._reasoning.end)
+            if not found:
+                yield from self._give(len(self._text) - held_back(self._text, [self._reasoning.end]))
+                return
+            if thought:
+                yield thought, True
+            self._text, self._is_thinking = after, False
+        yield from self._give(len(self._text))
 
     def _split_channels(self) -> Iterator[tuple[str, bool]]:
         """Messages of gpt-oss: a header that names the channel, the text, and an end or the next header."""
@@ -61,6 +86,9 @@ class ThoughtSplitter:
                 elif found:
                     self._text, self._in_header = after, False
                     self._is_thinking = "final" not in header and "analysis" in header
+                    called = _FUNCTION.search(header)
+                    self.function = called[1] if called else ""
+                    self.n_messages += 1
                 else:
                     return
                 continue

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specli.cli.conversation.thoughts import ThoughtSplitter, split_thoughts
 from specli.tokenizer.reasoning import TAGS, Reasoning
+from specli.tokenizer.thoughts import ThoughtSplitter, split_thoughts
 
 CHANNELS = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
 MISTRAL = Reasoning("[THINK]", "[/THINK]")
@@ -17,12 +17,19 @@ def split(pieces: list[str], form: Reasoning = TAGS, *, is_thinking: bool = Fals
 
 
 def test_tags_in_pieces() -> None:
-    assert split(["a<thi", "nk>b</think>", "c"]) == [("a", False), ("b", True), ("c", False)]
+    assert split(["\n<thi", "nk>b</think>", "c"]) == [("b", True), ("c", False)]
+
+
+def test_thought_stands_at_the_beginning() -> None:
+    """Tags further on are talked about, as llama.cpp has it."""
+    assert split(["<think>b</think>c", "<think>d</think>"]) == [("b", True), ("c", False), ("<think>d</think>", False)]
+    assert split(["a<think>b</think>"]) == [("a<think>b</think>", False)]
 
 
 def test_what_only_looks_like_a_tag_is_text() -> None:
-    assert split(["1 <", " 2"]) == [("1 ", False), ("< 2", False)]
-    assert split(["x<think"]) == [("x", False), ("<think", False)]
+    assert split(["<", " 2"]) == [("< 2", False)]
+    assert split(["<think"]) == [("<think", False)]
+    assert split(["<think>1 <", " 2"]) == [("1 ", True), ("< 2", True)]
 
 
 def test_prompt_that_ends_inside_a_thought() -> None:
@@ -36,7 +43,7 @@ def test_answer_without_thought_keeps_its_white_space() -> None:
 
 def test_other_tags() -> None:
     assert split(["[THI", "NK]a[b][/THINK]c"], MISTRAL) == [("a[b]", True), ("c", False)]
-    assert split_thoughts("<think>[THINK]a[/THINK]b", MISTRAL) == ("<think>b", "a")
+    assert split_thoughts("<think>[THINK]a[/THINK]b", MISTRAL) == ("<think>[THINK]a[/THINK]b", "")
 
 
 HARMONY = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes"

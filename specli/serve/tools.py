@@ -1,0 +1,200 @@
+"""Tools of a chat request: what may be called, what has to be, and the grammar that sees to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specli.serve.errors import RequestError
+from specli.serve.fields import flag
+from specli.tokenizer.answer import AnswerForm
+from specli.tokenizer.calls import CallForm, Style
+
+_HEAD = "%llguidance {}\n"
+_ANY_ARGUMENTS = {"type": "object", "properties": {}}
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a request says of tools.
+
+    Attributes:
+        descriptions: For the template.
+        schemas: Name of a function that may be called → JSON schema of its arguments.
+        must_call: The answer has to be a call.
+        is_parallel: It may be several.
+    """
+
+    descriptions: list[dict[str, Any]] = field(default_factory=list)
+    schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
+    must_call: bool = False
+    is_parallel: bool = True
+
+    @property
+    def may_call(self) -> bool:
+        """Calls are looked for in the answer."""
+        return bool(self.schemas)
+
+
+def read_tools(body: Mapping[str, Any]) -> Tools:
+    """`tools`, `tool_choice` and `parallel_tool_calls`.
+
+    Raises:
+        RequestError: They are wrong.
+    """
+    given = body.get("tools")
+    if given is not None and not isinstance(given, list):
+        raise RequestError("Failed to parse tools: Expected 'tools' to be an array")
+    descriptions = [_read_tool(tool) for tool in given or []]
+    schemas = {tool["function"]["name"]: _arguments(tool["function"]) for tool in descriptions}
+    choice = body.get("tool_choice")
+    must_call = choice == "required"
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if name not in schemas:
+            raise RequestError(f"Invalid tool_choice: there is no tool {json.dumps(name, ensure_ascii=False)}")
+        schemas, must_call = {name: schemas[name]}, True
+    elif choice not in (None, "auto", "none", "required"):
+        raise RequestError(f"Invalid tool_choice: {choice}")
+    if must_call and not schemas:
+        raise RequestError("Invalid tool_choice: a call is required, but there are no tools")
+    if choice == "none":
+        schemas = {}
+    return Tools(descriptions, schemas, must_call, flag(body, "parallel_tool_calls", default=True))
+
+
+def _read_tool(tool: Any) -> dict[str, Any]:
+    if not isinstance(tool, dict) or "type" not in tool:
+        raise RequestError("Failed to parse tools: Missing tool type")
+    if tool["type"] != "function":
+        raise RequestError(f"Failed to parse tools: Unsupported tool type: {json.dumps(tool['type'])}")
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        raise RequestError("Failed to parse tools: Missing tool function")
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise RequestError("Failed to parse tools: a function needs a 'name'")
+    if not isinstance(function.get("description", ""), str):
+        raise RequestError("Failed to parse tools: the 'description' of a function must be a string")
+    if not isinstance(function.get("parameters") or {}, dict):
+        raise RequestError("Failed to parse tools: the 'parameters' of a function must be an object")
+    described = {
+        "name": function["name"],
+        "description": function.get("description", ""),
+        "parameters": function.get("parameters") or {},
+    }
+    return {"type": "function", "function": described}
+
+
+def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
+    return function["parameters"] or _ANY_ARGUMENTS
+
+
+# -- grammars, in llguidance's notation ------------------------------------------------------------------------------
+
+
+def lark_of_schema(schema: Any, form: AnswerForm) -> str:
+    """The grammar of an answer that is a thought and then JSON."""
+    return "".join([_HEAD, f"start: {_thought(form)} json\n", f"json: {_json(schema)}\n", _until(form)])
+
+
+def lark_of_call(calls: CallForm, tools: Tools, form: AnswerForm) -> str:
+    """The grammar of an answer that calls a tool, after a thought if it likes."""
+    rules = [_HEAD]
+    functions = []
+    for number, (name, schema) in enumerate(tools.schemas.items()):
+        functions.append(f"call{number}")
+        rules.append(f"call{number}: {_call(calls, name, schema, rules, number)}\n")
+    one = " | ".join(functions)
+    if calls.style is Style.JSON and calls.is_list:
+        more = ' (", " one)*' if tools.is_parallel else ""
+        call = f'{_text(calls.start + "[")} one{more} "]"{_optional_text(calls.end)}'
+    else:
+        space = "" if calls.style is Style.NAMED and not calls.around else '"\\n"' if calls.start else ""
+        wrapped = f"{_text(calls.start)} {space if _is_tagged(calls) else ''} one "
+        wrapped += f"{space if _is_tagged(calls) else ''} {_text(calls.end)}"
+        joint = "" if calls.style is Style.NAMED else '"\\n"'
+        more = f" ({joint} {wrapped})*" if tools.is_parallel and calls.start else ""
+        call = f"{wrapped}{more}"
+        if calls.around:
+            call = f"{_text(calls.around[0])} {call} {_text(calls.around[-1])}"
+    rules.append(f"one: {one}\n")
+    thought = _thought(form)
+    rules.append(f"start: {thought} {call}\n")
+    return "".join([*rules, _until(form)])
+
+
+def _is_tagged(calls: CallForm) -> bool:
+    return calls.style in (Style.JSON, Style.TAGS) and calls.start.startswith("<") and calls.start != "<function="
+
+
+def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str], number: int) -> str:
+    """What stands between the markers of a call; further rules are added."""
+    if calls.style is Style.JSON:
+        head = json.dumps({"name": name}, ensure_ascii=False)[:-1] + f', "{calls.arguments}": '
+        return f'{_text(head)} {_json(schema)} "}}"'
+    if calls.style is Style.NAMED:
+        return f"{_text(name + calls.separator)} {_json(schema)}"
+    if calls.style is Style.CHANNELS:
+        header = f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
+        return f"{_text(header)} {_json(schema)}"
+    properties = schema.get("properties")
+    listed = schema.get("required")
+    required = listed if isinstance(listed, list) else []
+    members = []
+    for place, (key, of_key) in enumerate((properties if isinstance(properties, dict) else {}).items()):
+        is_text = _takes_text(of_key)
+        if calls.style is Style.TAGS:
+            before, end = f"<parameter={key}>\n", "\n</parameter>"
+        else:
+            before, end = f"<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>"
+        value = f"arg_{number}_{place}" if is_text else f"{_json(of_key)} {_text(end)}"
+        if is_text:
+            rules.append(f"{value}[lazy]: {_up_to(end)}\n")
+        member = f"{_text(before)} {value} {_text(chr(10))}"
+        members.append(member if key in required else f"({member})?")
+    if calls.style is Style.TAGS:
+        opening = f"{name}>\n" if calls.start == "<function=" else f"<function={name}>\n"
+        closing = "" if calls.start == "<function=" else "</function>"
+        return " ".join([_text(opening), *members, _text(closing)])
+    return " ".join([_text(name + "\n"), *members])
+
+
+def _takes_text(schema: Any) -> bool:
+    kind = schema.get("type", "string") if isinstance(schema, dict) else "string"
+    return "enum" not in (schema if isinstance(schema, dict) else {}) and ("string" in kind)
+
+
+def _thought(form: AnswerForm) -> str:
+    """A thought before the answer: needed if it has begun, else as the model likes."""
+    reasoning = form.reasoning
+    if reasoning is None or not reasoning.end or reasoning.has_channels:
+        return ""
+    rest = "thought /[ \\t\\n]{0,2}/"
+    return rest if form.is_thinking else f"({_text(reasoning.start)} {rest})?"
+
+
+def _until(form: AnswerForm) -> str:
+    return f"thought[lazy]: {_up_to(form.reasoning.end)}\n" if _thought(form) and form.reasoning else ""
+
+
+def _up_to(end: str) -> str:
+    """Any text up to the first place where another one ends."""
+    escaped = {"/": "\\/", "\n": "\\n"} | {char: f"\\{char}" for char in ".*+?()[]{}|^$\\"}
+    return f"/(?s:.*){''.join(escaped.get(char, char) for char in end)}/"
+
+
+def _json(schema: Any) -> str:
+    whole = schema if isinstance(schema, dict) and schema else {"type": "object"} if schema == {} else schema
+    return f"%json {json.dumps({**whole, 'x-guidance': _COMPACT} if isinstance(whole, dict) else whole)}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def _optional_text(text: str) -> str:
+    return f" {_text(text)}" if text else ""

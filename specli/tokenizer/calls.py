@@ -1,0 +1,455 @@
+"""How a model writes tool calls, found out from its chat template, and a reader of them while they stream.
+
+As llama.cpp (common/chat-diff-analyzer.cpp, common/chat.cpp, b11434): a conversation with a call is rendered, and what
+stands around the call's name and arguments tells the form.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from specli.tokenizer.thoughts import held_back
+
+_NAME, _KEY, _VALUE, _ANSWER = "Zt7Tool", "Zt7Key", "Zt7Value", "Zt7Answer"
+_MARKER = r"<[^<>\n]*>|\[[A-Z_/]+\]"
+_FUNCTION = "<function="
+_PARAMETER = re.compile(r"<parameter=([^<>\n]*)>\n?((?s:.*?))\n?</parameter>")
+_PAIR = re.compile(r"<arg_key>((?s:.*?))</arg_key>\s*<arg_value>((?s:.*?))</arg_value>")
+
+
+class Style(Enum):
+    """What stands between the markers of a call."""
+
+    JSON = "json"  # {"name": …, "arguments": {…}}, or a list of these
+    NAMED = "named"  # the name, a separator, and the arguments as JSON
+    TAGS = "tags"  # <function=NAME><parameter=KEY>VALUE</parameter></function>
+    PAIRS = "pairs"  # NAME <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>
+    CHANNELS = "channels"  # messages of gpt-oss that are addressed to a function
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model writes tool calls.
+
+    Attributes:
+        style: What stands between the markers.
+        start: What begins a call; "" if an answer that begins with `{` is one.
+        end: What ends it; "" if nothing does.
+        separator: NAMED: what stands between name and arguments.
+        around: Markers around all calls, which mean nothing more.
+        arguments: JSON: the member that has the arguments.
+        is_list: JSON: the calls are members of one list.
+    """
+
+    style: Style
+    start: str = "<tool_call>"
+    end: str = "</tool_call>"
+    separator: str = ""
+    around: tuple[str, ...] = ()
+    arguments: str = "arguments"
+    is_list: bool = False
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The tokens it is made of, which have to be seen to read a call."""
+        texts = [self.start, self.separator, self.end, *self.around]
+        if self.style is Style.PAIRS:
+            texts.append("<arg_key></arg_key><arg_value></arg_value>")
+        elif self.style is Style.CHANNELS:
+            texts.append("<|channel|><|message|><|constrain|><|start|><|end|><|call|>")
+        return tuple(dict.fromkeys(marker for text in texts for marker in re.findall(_MARKER, text)))
+
+
+HERMES = CallForm(Style.JSON)
+"""The form of models whose template says nothing of calls."""
+
+
+def call_probes() -> list[dict[str, Any]]:
+    """Variables of the renderings that `find_calls` compares."""
+    schema = {"type": "object", "properties": {_KEY: {"type": "string"}}, "required": [_KEY]}
+    tool = {"type": "function", "function": {"name": _NAME, "description": "It.", "parameters": schema}}
+    user = {"role": "user", "content": "Zt7User"}
+    found = []
+    for arguments in ({_KEY: _VALUE}, json.dumps({_KEY: _VALUE})):  # some templates print objects, some texts
+        call = {"id": "call00001", "type": "function", "function": {"name": _NAME, "arguments": arguments}}
+        found.append({"messages": [user, {"role": "assistant", "content": "", "tool_calls": [call]}], "tools": [tool]})
+    return [*found, {"messages": [user, {"role": "assistant", "content": _ANSWER}], "tools": [tool]}]
+
+
+def find_calls(source: str, texts: Sequence[str | None]) -> CallForm | None:
+    """The form of calls by the renderings of `call_probes` (None for one that failed); None: there is none."""
+    if "<|channel|>" in source and "functions." in source:
+        return CallForm(Style.CHANNELS, start="", end="")
+    *called, plain = texts
+    for text in called:
+        form = _form(text or "", plain or "")
+        if form is not None:
+            return form
+    return None
+
+
+def _form(text: str, plain: str) -> CallForm | None:
+    at = text.rfind(_NAME)  # earlier ones describe the tool
+    if at < 0 or _KEY not in text[at:]:
+        return None
+    before, after = text[:at], text[at + len(_NAME) :]
+    head = plain.partition(_ANSWER)[0]
+    if re.search(r"<function=$", before):
+        start = _last_marker(before.removesuffix("<function="), head)
+        if re.match(r">\s*<parameter=", after):
+            return CallForm(Style.TAGS, start or "<function=", f"</{start[1:]}" if start else "</function>")
+        return CallForm(Style.NAMED, "<function=", "</function>", separator=">")
+    if re.match(r"\s*<arg_key>", after):
+        start = _last_marker(before, head)
+        return CallForm(Style.PAIRS, start, f"</{start[1:]}") if start else None
+    json_call = re.search(r"(\[\s*)?\{(?:[^{}]*,)?\s*\"name\"\s*:\s*\"$", before)
+    if json_call and (field := re.match(r"\"\s*,\s*\"(arguments|parameters)\"\s*:", after)):
+        start = _last_marker(before[: json_call.start()], head)
+        rest = after.partition(_VALUE)[2].lstrip(' \n"}]')
+        closing = re.match(r"</[^<>]*>|\[/[A-Z_]+\]|<\|[^<>]*end[^<>]*\|>", rest)
+        end = closing[0] if closing and start and not plain.partition(_ANSWER)[2].strip().startswith(closing[0]) else ""
+        return CallForm(Style.JSON, start, end, arguments=field[1], is_list=bool(json_call[1]))
+    named = re.match(rf"((?:{_MARKER})*)\s*(?:```json\s*)?\{{", after)
+    start = _last_marker(before, head)
+    if named and start:
+        separator = named[1]
+        if "[CALL_ID]" in separator:
+            separator = "[ARGS]"
+        rest = after.partition(_VALUE)[2].lstrip(' \n"}`')
+        tail = plain.partition(_ANSWER)[2].strip()
+        ends = [end for end in re.findall(_MARKER, rest) if not tail.startswith(end)]
+        starts = re.findall(_MARKER, before[len(_common(before, head)) :])
+        return CallForm(Style.NAMED, start, ends[0] if ends else "", separator, around=(*starts[:-1], *ends[1:2]))
+    return None
+
+
+def _common(a: str, b: str) -> str:
+    return a[: next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))]
+
+
+def _last_marker(text: str, head: str) -> str:
+    """The marker at the end of a text; "" without one, and for the header of any answer."""
+    found = re.search(rf"({_MARKER})\s*$", text)
+    return "" if found is None or head.rstrip().endswith(text.rstrip()[-32:]) else found[1]
+
+
+class Piece(NamedTuple):
+    """A part of an answer.
+
+    Attributes:
+        text: Content, or arguments of a call, as JSON.
+        call: Number of the call; -1 for content and thoughts.
+        name: The function's, in the first piece of a call.
+        is_thought: The text belongs to a thought.
+    """
+
+    text: str
+    call: int = -1
+    name: str = ""
+    is_thought: bool = False
+
+
+class _Value:
+    """Finds the end of a JSON object or list, character by character.
+
+    Args:
+        depth: Objects and lists that are open already.
+    """
+
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
+        self._is_text = self._is_escaped = False
+
+    def ends_with(self, char: str) -> bool:
+        """Takes a character; whether it is the last."""
+        if self._is_escaped:
+            self._is_escaped = False
+        elif self._is_text:
+            self._is_escaped, self._is_text = char == "\\", char != '"'
+        elif char == '"':
+            self._is_text = True
+        elif char in "{[":
+            self._depth += 1
+        elif char in "}]":
+            self._depth -= 1
+            return self._depth <= 0
+        return False
+
+
+Steps = Generator[Piece | None, None, bool]
+"""Pieces, and None where more text is needed; the value says whether the next part may be read."""
+
+
+class CallReader:
+    """Reads content and tool calls from an answer that comes in pieces. What is no call of a tool stays content.
+
+    What all pieces say, joined, does not depend on how the text was cut.
+
+    Args:
+        form: How calls are written; not CHANNELS, which `ThoughtSplitter` tells apart.
+        tools: Name of a function → JSON schema of its arguments.
+    """
+
+    def __init__(self, form: CallForm, tools: Mapping[str, Mapping[str, Any]]) -> None:
+        self._form = form
+        self._tools = tools
+        self._text = ""  # still to be read
+        self._is_over = False
+        self._n_calls = 0
+        self._skips_space = False  # behind a call
+        self._steps = self._read()
+
+    def push(self, text: str) -> Iterator[Piece]:
+        """Takes a text and gives what is certain by now."""
+        self._text += text
+        for piece in self._steps:
+            if piece is None:
+                return
+            yield piece
+
+    def flush(self) -> Iterator[Piece]:
+        """Gives what was held back; a call that was cut off before its arguments is content."""
+        self._is_over = True
+        yield from self.push("")
+
+    def _read(self) -> Steps:
+        styles = {Style.JSON: self._json, Style.NAMED: self._named, Style.TAGS: self._tags, Style.PAIRS: self._pairs}
+        content = self._content if self._form.start else self._bare
+        while (yield from content()):
+            is_call = yield from styles[self._form.style]()
+            if is_call:
+                self._skips_space = True
+            else:
+                yield Piece(self._form.start)
+                if not self._form.start:
+                    break
+        yield from self._give(len(self._text))
+        while not self._is_over:
+            yield None
+            yield from self._give(len(self._text))
+        return False
+
+    def _begin(self, name: str, text: str = "") -> Piece:
+        self._n_calls += 1
+        return Piece(text, self._n_calls - 1, name)
+
+    def _give(self, length: int) -> Iterator[Piece]:
+        """Content; white space that follows a call is none."""
+        text, self._text = self._text[:length], self._text[length:]
+        if self._skips_space:
+            text = text.lstrip()
+            self._skips_space = not text
+        if text:
+            yield Piece(text)
+
+    # -- content: True where a call begins -------------------------------------------------------------------------
+
+    def _content(self) -> Steps:
+        form = self._form
+        while True:
+            marks = [form.start, *form.around, *([form.end] if form.end and self._n_calls else [])]
+            at, mark = min(((at, mark) for mark in marks if (at := self._text.find(mark)) >= 0), default=(-1, ""))
+            if at >= 0:
+                yield from self._give(at)
+                self._text = self._text[len(mark) :]
+                if mark == form.start:
+                    return True
+                continue
+            yield from self._give(len(self._text) - (0 if self._is_over else held_back(self._text, marks)))
+            if self._is_over:
+                return False
+            yield None
+
+    def _bare(self) -> Steps:
+        """Without a marker a call begins the answer, or follows another one."""
+        while True:
+            text = self._text.lstrip(" \n\t;" if self._n_calls else None)
+            if text or self._is_over:
+                break
+            yield None
+        if not text.startswith("{"):
+            return False
+        if self._n_calls:
+            self._text = text
+        return True
+
+    # -- calls: False where there is none, with the text as it was -------------------------------------------------
+
+    def _json(self) -> Steps:
+        before = self._n_calls
+        if not self._form.is_list:
+            return (yield from self._object())
+        while not (text := self._text.lstrip()):
+            if self._is_over:
+                return False
+            yield None
+        if not text.startswith("["):
+            return (yield from self._object())
+        lead, self._text = self._text[: len(self._text) - len(text)], text[1:]
+        while (yield from self._object()):
+            while not (text := self._text.lstrip()):
+                if self._is_over:
+                    return True
+                yield None
+            self._text = text
+            if not text.startswith(","):
+                break
+            self._text = text[1:]
+        if self._n_calls == before:
+            self._text = f"{lead}[{self._text}"
+            return False
+        self._text = self._text.removeprefix("]")
+        return True
+
+    def _object(self) -> Steps:
+        """An object with name and arguments; the arguments are passed on as they come, if the name is known by then."""
+        head_form = rf'\s*\{{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"{self._form.arguments}"\s*:\s*(?=\{{)'
+        value, at = _Value(), 0
+        while True:
+            head = re.match(head_form, self._text)
+            if head and head[1] in self._tools:
+                self._text = self._text[head.end() :]
+                yield self._begin(head[1])
+                yield from self._arguments(_Value(), is_told=True)
+                yield from self._arguments(_Value(1), is_told=False)
+                return True
+            lead = len(self._text) - len(self._text.lstrip())
+            if self._text[lead : lead + 1] not in ("", "{"):
+                return False
+            while at < len(self._text):
+                at += 1
+                if value.ends_with(self._text[at - 1]):
+                    name, arguments = _read_call(self._text[lead:at], self._form.arguments)
+                    if name not in self._tools:
+                        return False
+                    self._text = self._text[at:]
+                    yield self._begin(name, arguments)
+                    return True
+            if self._is_over:
+                return False
+            yield None
+
+    def _arguments(self, value: _Value, *, is_told: bool) -> Steps:
+        """The text up to the end of a value."""
+        while True:
+            end = next((i + 1 for i, char in enumerate(self._text) if value.ends_with(char)), None)
+            given = self._text[:end]
+            self._text = self._text[len(given) :]
+            if given and is_told:
+                yield Piece(given, self._n_calls - 1)
+            if end is not None or self._is_over:
+                return True
+            yield None
+
+    def _named(self) -> Steps:
+        while (brace := self._text.find("{")) < 0:
+            if self._is_over:
+                return False
+            yield None
+        head = self._text[:brace].strip()
+        name = head.partition(self._form.separator)[0] if self._form.separator else head
+        name = re.split(rf"{_MARKER}|\s", name)[0]
+        if name not in self._tools:
+            return False
+        self._text = self._text[brace:]
+        yield self._begin(name)
+        return (yield from self._arguments(_Value(), is_told=True))
+
+    def _tags(self) -> Steps:
+        opening = "" if self._form.start == _FUNCTION else _FUNCTION
+        while True:
+            text = self._text.lstrip()
+            name, found, rest = text.removeprefix(opening).partition(">")
+            if found and text.startswith(opening):
+                break
+            if self._is_over or not opening.startswith(text[: len(opening)]):
+                return False
+            yield None
+        if name not in self._tools:
+            return False
+        self._text = rest
+        return (yield from self._members(name, "<parameter=", _PARAMETER, "</function>"))
+
+    def _pairs(self) -> Steps:
+        while not (found := re.match(r"\s*([^\s<]+)\s*(?=<)", self._text)):
+            if self._is_over or not re.match(r"\s*[^\s<]*\s*$", self._text):
+                return False
+            yield None
+        if found[1] not in self._tools:
+            return False
+        self._text = self._text[found.end() :]
+        return (yield from self._members(found[1], "<arg_key>", _PAIR, self._form.end))
+
+    def _members(self, name: str, start: str, form: re.Pattern[str], end: str) -> Steps:
+        """Parameters one by one, made into a JSON object."""
+        yield self._begin(name, "{")
+        properties = self._tools[name].get("properties")
+        schemas = properties if isinstance(properties, Mapping) else {}
+        n_members = 0
+        while True:
+            at, to = self._text.find(start), self._text.find(end)
+            found = form.match(self._text, at) if at >= 0 and not 0 <= to < at else None
+            if found:
+                key = found[1].strip()
+                comma = "," if n_members else ""
+                n_members += 1
+                self._text = self._text[found.end() :]
+                member = f"{json.dumps(key, ensure_ascii=False)}:{_json_value(found[2], schemas.get(key))}"
+                yield Piece(comma + member, self._n_calls - 1)
+            elif to >= 0 and not 0 <= at < to:
+                self._text = self._text[to + len(end) :]
+                yield Piece("}", self._n_calls - 1)
+                return True
+            elif self._is_over:
+                self._text = ""
+                return True
+            else:
+                yield None
+
+
+def _read_call(text: str, field: str) -> tuple[str, str]:
+    """Name and arguments of a call that is one object, whatever the order; an empty name: it is none."""
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", ""
+    call = call.get("function") if isinstance(call.get("function"), dict) else call
+    name, arguments = call.get("name"), call.get(field, call.get("arguments", call.get("parameters")))
+    if not isinstance(name, str) or not isinstance(arguments, dict | str | None):
+        return "", ""
+    if isinstance(arguments, str):
+        return name, arguments
+    return name, json.dumps(arguments or {}, ensure_ascii=False)
+
+
+def _json_value(text: str, schema: object) -> str:
+    """A parameter's text as JSON: a text where the schema allows one, otherwise what it says in JSON or Python."""
+    if not _may_be_text(schema):
+        stripped = text.strip()
+        word = {"True": "true", "False": "false", "None": "null"}.get(stripped, stripped)
+        try:
+            json.loads(word)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return word
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _may_be_text(schema: object) -> bool:
+    if not isinstance(schema, Mapping):
+        return True
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return kind == "string"
+    if isinstance(kind, list):
+        return "string" in kind
+    if isinstance(schema.get("enum"), list):
+        return any(isinstance(each, str) for each in schema["enum"])
+    alternatives = schema.get("anyOf", schema.get("oneOf"))
+    return any(map(_may_be_text, alternatives)) if isinstance(alternatives, list) else True

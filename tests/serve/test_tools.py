@@ -1,0 +1,251 @@
+"""Thoughts and tool calls in the answers of the server, with OpenAI's own client and against llama.cpp's server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs the extra specli[serve]")
+pytest.importorskip("uvicorn", reason="needs the extra specli[serve]")
+
+from specli.demo import MODELS
+from specli.engine.config import SamplingConfig
+from specli.sampling.grammar import Grammar
+from specli.serve.tools import lark_of_call, lark_of_schema, read_tools
+from specli.tokenizer.answer import AnswerForm
+from specli.tokenizer.calls import HERMES, CallForm, Style
+from specli.tokenizer.reasoning import TAGS
+from tests.serve.support import Served, run_config, serving
+
+TARGET = next(model.path for model in MODELS if model.is_target)
+CHAT = "/v1/chat/completions"
+HELLO = {"messages": [{"role": "user", "content": "Hello, who are you?"}]}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"enum": ["Paris", "Oslo"]},
+                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+            },
+            "required": ["city", "days"],
+            "additionalProperties": False,
+        },
+    },
+}
+NOW = {"type": "function", "function": {"name": "now"}}
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n"
+    "</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+    "<|im_start|>assistant\n{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+    "{% if opens %}<think>\n{% endif %}{% endif %}"
+)
+THOUGHT = 'root ::= "<think>\\nhm, so\\n</think>\\n\\nYes."'
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving(run_config(TARGET, types=("ngram-simple",))) as server:
+        yield server
+
+
+def joined(events: list[Any]) -> dict[str, Any]:
+    """The message that the events of a stream make, as OpenAI's client puts it together."""
+    message: dict[str, Any] = {}
+    for event in events:
+        for choice in event["choices"] if event != "[DONE]" else []:
+            for key, value in choice["delta"].items():
+                if key != "tool_calls":
+                    message[key] = (message.get(key) or "") + (value or "")
+                for part in value if key == "tool_calls" else []:
+                    calls = message.setdefault("tool_calls", [])
+                    if part["index"] == len(calls):
+                        calls.append(
+                            {"id": part["id"], "type": part["type"], "function": {"name": "", "arguments": ""}}
+                        )
+                    for name, text in part["function"].items():
+                        calls[part["index"]]["function"][name] += text
+            message["finish_reason"] = choice["finish_reason"]
+    return message
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_required_call_is_made_and_streamed(served: Served, choice: Any) -> None:
+    body = {**HELLO, "tools": [WEATHER], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 60}
+    (answer,) = served.post(CHAT, body).json["choices"]
+    assert answer["finish_reason"] == "tool_calls"
+    assert answer["message"]["content"] == ""
+    (call,) = answer["message"]["tool_calls"]
+    assert (call["type"], call["function"]["name"]) == ("function", "weather")
+    arguments = json.loads(call["function"]["arguments"])
+    assert arguments["city"] in ("Paris", "Oslo")
+    assert 1 <= arguments["days"] <= 9
+    reply = served.post(CHAT, {**body, "stream": True})
+    message = joined(reply.events)
+    assert message["finish_reason"] == "tool_calls"
+    assert [each["function"] for each in message["tool_calls"]] == [call["function"]]
+    assert len(message["tool_calls"][0]["id"]) == len(call["id"]) == 9
+
+
+def test_calls_go_back_through_the_template(served: Served) -> None:
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    messages = [
+        *HELLO["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "content": "rain"},
+    ]
+    prompt = served.post("/apply-template", {"messages": messages, "tools": [WEATHER]}).json["prompt"]
+    run = served.run[0]
+    assert prompt == run.session().template.render(messages, add_generation_prompt=True, tools=[WEATHER])
+    assert "rain" in prompt
+    assert served.post(CHAT, {"messages": messages, "tools": [WEATHER], "max_tokens": 4}).status == 200
+
+
+def test_thoughts_stand_apart_unless_they_are_asked_to_stay() -> None:
+    """A grammar writes the answer, so that it is known."""
+    body = {**HELLO, "grammar": THOUGHT, "max_tokens": 60}
+    whole = "<think>\nhm, so\n</think>\n\nYes."
+    with serving(replace(run_config(TARGET, types=("ngram-simple",)), chat_template=THINKING)) as served:
+
+        def ask(**more: Any) -> Any:
+            return served.post(CHAT, {**body, **more}).json["choices"][0]["message"]
+
+        assert ask() == ask(reasoning_format="deepseek-legacy") == ask(reasoning_format="auto")
+        assert ask() == {"role": "assistant", "content": "Yes.", "reasoning_content": "hm, so"}
+        assert ask(reasoning_format="none") == {"role": "assistant", "content": whole}
+        streamed = joined(served.post(CHAT, {**body, "stream": True}).events)
+        assert (streamed["content"], streamed["reasoning_content"]) == ("Yes.", "hm, so")
+        shown = served.post("/apply-template", {**HELLO, "chat_template_kwargs": {"enable_thinking": False}}).json
+        assert shown["prompt"].endswith("<think>\n\n</think>\n\n")
+        inside = {"chat_template_kwargs": {"opens": True}}
+        continued = ask(**inside, grammar='root ::= "so</think>Yes."')
+        assert continued == {"role": "assistant", "content": "Yes.", "reasoning_content": "so"}
+
+
+def is_allowed(served: Served, lark: str, text: str) -> bool:
+    """Whether a grammar lets a text through to its end."""
+    run = served.run[0]
+    tokenizer = run.tokenizer
+    grammar = Grammar.from_config(SamplingConfig(grammar=lark), tokenizer, run.engine.target.config.n_vocab)
+    assert grammar is not None
+    for token in [*tokenizer.encode(text, add_special=False, parse_special=False), min(tokenizer.eog_ids)]:
+        if not grammar.allows(token):
+            return False
+        grammar.accept(token)
+    return True
+
+
+def test_grammar_of_a_schema_follows_a_thought(served: Served) -> None:
+    inside = lark_of_schema({"enum": [7]}, AnswerForm(TAGS, is_thinking=True))
+    assert is_allowed(served, inside, "so < it\nis</think>\n\n7")
+    assert not is_allowed(served, inside, "7")
+    assert not is_allowed(served, inside, "so</think>8")
+
+
+CALLS = {
+    "hermes": (HERMES, '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": 2}}\n</tool_call>'),
+    "coder": (
+        CallForm(Style.TAGS),
+        "<tool_call>\n<function=weather>\n<parameter=city>\n\"Oslo\"\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+        "</function>\n</tool_call>",
+    ),
+    "glm": (
+        CallForm(Style.PAIRS),
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>\"Oslo\"</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>2</arg_value>\n</tool_call>",
+    ),
+    "llama": (
+        CallForm(Style.JSON, "", "", arguments="parameters"),
+        '{"name": "weather", "parameters": {"city": "Oslo", "days": 2}}',
+    ),
+    "nemo": (
+        CallForm(Style.JSON, "[TOOL_CALLS]", "", is_list=True),
+        '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo", "days": 2}}]',
+    ),
+    "mistral": (
+        CallForm(Style.NAMED, "[TOOL_CALLS]", "", "[ARGS]"), '[TOOL_CALLS]weather[ARGS]{"city": "Oslo", "days": 2}',
+    ),
+    "gpt-oss": (
+        CallForm(Style.CHANNELS, "", ""),
+        '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Oslo", "days": 2}',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_grammar_of_a_call_lets_the_form_through_and_nothing_else(served: Served, name: str) -> None:
+    form, text = CALLS[name]
+    lark = lark_of_call(form, read_tools({"tools": [WEATHER, NOW], "tool_choice": "required"}), AnswerForm(calls=form))
+    assert is_allowed(served, lark, text)
+    assert not is_allowed(served, lark, "Hello")
+    assert not is_allowed(served, lark, text.replace("Oslo", "Rome"))
+    if form.start and not form.is_list:
+        more = text.replace("2", "3") if form.style is Style.NAMED else "\n" + text
+        assert is_allowed(served, lark, text + more)
+        alone = read_tools({"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False})
+        assert not is_allowed(served, lark_of_call(form, alone, AnswerForm(calls=form)), text + more)
+    thinks = lark_of_call(
+        form, read_tools({"tools": [WEATHER], "tool_choice": "required"}), AnswerForm(TAGS, calls=form)
+    )
+    assert is_allowed(served, thinks, f"<think>\nhm\n</think>\n\n{text}")
+    assert is_allowed(served, thinks, text)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"tools": {}}, "Expected 'tools' to be an array"),
+        ({"tools": [{"type": "web"}]}, "Unsupported tool type"),
+        ({"tools": [{"type": "function"}]}, "Missing tool function"),
+        ({"tools": [{"type": "function", "function": {"name": 1}}]}, "needs a 'name'"),
+        ({"tools": [NOW], "tool_choice": "always"}, "Invalid tool_choice: always"),
+        ({"tools": [NOW], "tool_choice": {"type": "function", "function": {"name": "x"}}}, 'there is no tool "x"'),
+        ({"tool_choice": "required"}, "there are no tools"),
+        ({"tools": [NOW], "grammar": 'root ::= "a"'}, "Cannot use custom grammar constraints with tools."),
+        ({"tools": [NOW], "stream": True, "logprobs": True}, "logprobs is not supported with tools + stream"),
+        ({"reasoning_format": "xml"}, "Unknown reasoning format: xml"),
+        ({"parallel_tool_calls": 1}, "type must be boolean"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"type": "x"}]}]}, "Unsupported tool call type"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"type": "function"}]}]}, "needs a 'function'"),
+    ],
+)
+def test_wrong_tools_are_refused(served: Served, change: dict[str, Any], text: str) -> None:
+    reply = served.post(CHAT, {**HELLO, **change})
+    assert reply.status == 400, reply.body
+    assert text in reply.json["error"]["message"]
+
+
+def test_openai_client_calls_tools(served: Served) -> None:
+    openai = pytest.importorskip("openai", reason="needs OpenAI's client")
+    base = f"http://127.0.0.1:{served.port}/v1"
+    asked: Any = {
+        "model": "any", "messages": HELLO["messages"], "tools": [WEATHER], "tool_choice": "required",
+        "parallel_tool_calls": False, "max_tokens": 60,
+    }  # fmt: skip
+    with openai.OpenAI(base_url=base, api_key="none") as client:
+        call = client.chat.completions.create(**asked).choices[0].message.tool_calls[0]
+        with client.chat.completions.stream(**asked) as events:
+            final = events.get_final_completion().choices[0]
+        assert final.finish_reason == "tool_calls"
+        assert final.message.tool_calls[0].function.arguments == call.function.arguments
+        schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+        form: Any = {"type": "json_schema", "json_schema": {"name": "number", "schema": schema}}
+        answer = client.chat.completions.create(
+            model="any", messages=asked["messages"], response_format=form, max_tokens=40
+        )
+        assert json.loads(answer.choices[0].message.content)["n"] in (1, 2)
+
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=base, api_key="none") as client:
+            answers = await asyncio.gather(*(client.chat.completions.create(**asked) for _ in range(2)))
+            return [answer.choices[0].message.tool_calls[0].function.arguments for answer in answers]
+
+    assert asyncio.run(ask()) == [call.function.arguments] * 2
