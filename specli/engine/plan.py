@@ -182,6 +182,7 @@ class MemoryPlan:
         weights: The target's matrices and vectors, experts aside.
         experts: The target's experts.
         cache: The target's keys, values and states when the context is full.
+        cache_per_token: Its share that grows with the context.
         draft_weights: Matrices of draft networks.
         draft_cache: Their caches.
         draft_tables: Drafters without a network.
@@ -191,6 +192,7 @@ class MemoryPlan:
     weights: int
     experts: int
     cache: int
+    cache_per_token: int
     draft_weights: int
     draft_cache: int
     draft_tables: int
@@ -204,6 +206,7 @@ class MemoryPlan:
             weights=sum(target.weights.values()),
             experts=sum(target.experts.values()),
             cache=target.cache.at(n_ctx),
+            cache_per_token=target.cache.per_step // CONTEXT_STEP,
             draft_weights=sum(sum(draft.weights.values()) + sum(draft.experts.values()) for draft in drafts),
             draft_cache=sum(draft.cache.at(n_ctx) for draft in drafts),
             draft_tables=sum(draft.tables for draft in drafts),
@@ -225,7 +228,7 @@ class MemoryPlan:
 
     def line(self) -> str:
         """The plan in one line."""
-        return f"memory: {self.parts()}"
+        return f"memory: {self.parts()}; {self.cache_per_token} bytes of cache per token"
 
 
 def _mib(n_bytes: int) -> int:

@@ -99,10 +99,14 @@ class CountingExecutor(Executor):
         head_size_v: int,
         type_k: QuantType,
         type_v: QuantType,
+        *,
+        has_values: bool = True,
     ) -> KVLayer:
         """Counts a cache layer."""
-        layer = super().kv_layer(n_slots, n_kv_heads, capacity, head_size_k, head_size_v, type_k, type_v)
-        self._move_to_cache(layer.k.nbytes + layer.v.nbytes)
+        layer = super().kv_layer(
+            n_slots, n_kv_heads, capacity, head_size_k, head_size_v, type_k, type_v, has_values=has_values
+        )
+        self._move_to_cache(layer.nbytes)
         return layer
 
     def recurrent_layer(

@@ -193,11 +193,11 @@ class KVLayer:
 
     Attributes:
         k: `[n_slots, n_kv_heads, capacity, row_bytes(k)]` uint8, one row per head and cell in `type_k`.
-        v: The same for values in `type_v`.
+        v: The same for values in `type_v`; `k` itself where a value is the first elements of its key (MLA).
         type_k: F32, F16, BF16, Q8_0, Q4_0, Q4_1, IQ4_NL, Q5_0 or Q5_1.
         type_v: The same choice.
         head_size_k: Elements of a key row.
-        head_size_v: Elements of a value row.
+        head_size_v: Elements of a value.
     """
 
     k: Array
@@ -216,6 +216,16 @@ class KVLayer:
     def capacity(self) -> int:
         """Cells per slot."""
         return int(self.k.shape[2])
+
+    @property
+    def has_values(self) -> bool:
+        """Whether values are kept beside the keys, and not in them."""
+        return self.v is not self.k
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storage."""
+        return int(self.k.nbytes + (self.v.nbytes if self.has_values else 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,8 +403,15 @@ class Ops(ABC):
         """Multiplies each run of `block` elements by the orthonormal Walsh-Hadamard matrix of that order, in place."""
 
     @abstractmethod
-    def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
-        """Writes the rows' keys and values to cell (slot, position) in the layer's types (docs/quant-types.md §4)."""
+    def store(self, layer: KVLayer, k: Buffer, v: Buffer | None, positions: Buffer, slots: Buffer) -> None:
+        """Writes the rows' keys and values to cell (slot, position) in the layer's types (docs/quant-types.md §4).
+
+        `v` is None where the layer's values lie in its keys.
+        """
+
+    @abstractmethod
+    def join_heads(self, out: Buffer, a: Buffer, b: Buffer, *, n_heads: int) -> None:
+        """Puts each head of `b` behind the same head of `a`: `out[t] = [a_0 | b_0 | a_1 | b_1 | …]`; not in place."""
 
     @abstractmethod
     def attention(
@@ -657,9 +674,13 @@ class Executor(ABC):
         head_size_v: int,
         type_k: QuantType,
         type_v: QuantType,
+        *,
+        has_values: bool = True,
     ) -> KVLayer:
-        """An empty cache layer."""
+        """An empty cache layer; without `has_values` a value is the first `head_size_v` elements of its key."""
         k = self.zeros((n_slots, n_kv_heads, capacity, type_k.row_bytes(head_size_k)), np.uint8)
+        if not has_values:
+            return KVLayer(k, k, type_k, type_k, head_size_k, head_size_v)
         v = self.zeros((n_slots, n_kv_heads, capacity, type_v.row_bytes(head_size_v)), np.uint8)
         return KVLayer(k, v, type_k, type_v, head_size_k, head_size_v)
 

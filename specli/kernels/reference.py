@@ -269,11 +269,19 @@ class ReferenceOps(Ops):
             half *= 2
         rows.copy_(values.view(len(rows), -1) * block**-0.5)
 
-    def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
-        at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
-        for (slot, position), key, value in zip(at, self._live(k), self._live(v), strict=True):
-            tensor_of(layer.k)[slot, :, position] = _encode(layer.type_k, key.reshape(-1, layer.head_size_k))
-            tensor_of(layer.v)[slot, :, position] = _encode(layer.type_v, value.reshape(-1, layer.head_size_v))
+    def store(self, layer: KVLayer, k: Buffer, v: Buffer | None, positions: Buffer, slots: Buffer) -> None:
+        parts = [(layer.k, layer.type_k, k, layer.head_size_k)]
+        if v is not None:
+            parts.append((layer.v, layer.type_v, v, layer.head_size_v))
+        for storage, type, rows, head_size in parts:
+            at = zip(self._live(slots)[:, 0].tolist(), self._live(positions)[:, 0].tolist(), strict=True)
+            for (slot, position), row in zip(at, self._live(rows), strict=True):
+                tensor_of(storage)[slot, :, position] = _encode(type, row.reshape(-1, head_size))
+
+    def join_heads(self, out: Buffer, a: Buffer, b: Buffer, *, n_heads: int) -> None:
+        parts = [self._live(part) for part in (a, b)]
+        joined = torch.cat([part.reshape(len(part), n_heads, -1) for part in parts], dim=2)
+        self._live(out).copy_(joined.flatten(1))
 
     def attention(
         self,
@@ -293,7 +301,7 @@ class ReferenceOps(Ops):
         for to, query, slot, position, end in rows:
             start = spec.start(position)
             keys = _decode(layer.type_k, tensor_of(layer.k)[slot, :, start:end])  # [n_kv_heads, n, head_size_k]
-            values = _decode(layer.type_v, tensor_of(layer.v)[slot, :, start:end])
+            values = _decode(layer.type_v, tensor_of(layer.v)[slot, :, start:end])[..., : layer.head_size_v]
             heads = query.clone().view(layer.n_kv_heads, -1, layer.head_size_k)  # [n_kv_heads, group, head_size_k]
             scores = torch.bmm(heads, keys.transpose(1, 2)) * spec.scale  # [n_kv_heads, group, n]
             if spec.softcap:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # general.architecture -> module below specli.models, class
 ARCHITECTURES: dict[str, tuple[str, str]] = {
+    "deepseek2": ("deepseek2", "DeepSeek2"),
     "gemma3": ("gemma3", "Gemma3"),
     "gemma4": ("gemma4", "Gemma4"),
     "glm4moe": ("glm4moe", "Glm4MoE"),

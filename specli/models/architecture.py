@@ -100,6 +100,23 @@ class DeltaConfig:
 
 
 @dataclass(frozen=True)
+class LatentConfig:
+    """Multi-head latent attention: a cell holds one vector that all heads take keys and values from.
+
+    Attributes:
+        n_lora_q: Width that queries are made from; 0 = they are made from the layer's input.
+        n_lora_kv: Elements of the latent vector.
+        head_size_k: Elements of a query or key head before it is absorbed, the rotated ones at its end included.
+        head_size_v: Elements of a value head behind the latent vector.
+    """
+
+    n_lora_q: int
+    n_lora_kv: int
+    head_size_k: int
+    head_size_v: int
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """Sizes of one transformer layer.
 
@@ -115,6 +132,8 @@ class LayerConfig:
         kv_source: The earlier layer whose keys and values it reads, having none itself; None = its own.
         experts: Its mixture of experts; None = dense.
         delta: Its delta net, instead of attention; None = attention.
+        latent: Its attention is over latent vectors: a key is the latent vector and the rotated elements
+            (`head_size_k`), a value the latent vector (`head_size_v`) inside the key.
     """
 
     n_heads: int
@@ -128,6 +147,7 @@ class LayerConfig:
     kv_source: int | None = None
     experts: ExpertConfig | None = None
     delta: DeltaConfig | None = None
+    latent: LatentConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -247,6 +267,10 @@ class Keys:
         if not value:
             raise self.error(name, value, "more than 0")
         return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """The boolean under a key, or `default`."""
+        return self._metadata.get(self.full(name), "bool", default)
 
     def text(self, name: str, default: str) -> str:
         """The string under a key, or `default`."""

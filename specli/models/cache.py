@@ -54,7 +54,7 @@ class CacheLayer:
     def nbytes(self) -> int:
         """Bytes of the storage."""
         if isinstance(self.storage, KVLayer):
-            return int(self.storage.k.nbytes + self.storage.v.nbytes)
+            return self.storage.nbytes
         return int(self.storage.inputs.nbytes + self.storage.states.nbytes)
 
 
@@ -95,6 +95,11 @@ class KVCache:
                 known = ", ".join(t.label for t in CACHE_TYPES)
                 raise IncompatibleError(f"cache type {type.label} does not exist, expected one of {known}")
         attention = [layer for layer in layers if layer.delta is None]
+        if type_k is not type_v and any(layer.latent is not None for layer in attention):
+            raise IncompatibleError(
+                f"cache types {type_k.label} and {type_v.label} differ, but values lie in the keys",
+                hint=f"give -ctk and -ctv the same type, such as {type_k.label}",
+            )
         for layer in attention:
             for size, type in ((layer.head_size_k, type_k), (layer.head_size_v, type_v)):
                 if size % type.block_size:
@@ -111,11 +116,19 @@ class KVCache:
                 self.layers.append(CacheLayer(_recurrent_layer(executor, layer.delta, n_slots, max_rewind)))
             else:
                 kv = executor.kv_layer(
-                    n_slots, layer.n_kv_heads, capacity, layer.head_size_k, layer.head_size_v, type_k, type_v
+                    n_slots,
+                    layer.n_kv_heads,
+                    capacity,
+                    layer.head_size_k,
+                    layer.head_size_v,
+                    type_k,
+                    type_v,
+                    has_values=layer.latent is None,
                 )
-                rotation_k = _rotation_k(layer, attention) if type_k.block_size > 1 else 0
-                rotation_v = _ROTATION if type_v.block_size > 1 and layer.head_size_v % _ROTATION == 0 else 0
-                self.layers.append(CacheLayer(kv, rotation_k, rotation_v))
+                can_turn = layer.latent is None  # llama.cpp never rotates latent vectors
+                rotation_k = _rotation_k(layer, attention) if can_turn and type_k.block_size > 1 else 0
+                can_turn_v = can_turn and type_v.block_size > 1 and layer.head_size_v % _ROTATION == 0
+                self.layers.append(CacheLayer(kv, rotation_k, _ROTATION if can_turn_v else 0))
         self._lengths = [0] * n_slots
         self._max_rewind = max_rewind if len(attention) < len(layers) else capacity
         self._oldest = [0] * n_slots  # lowest position that recurrent layers can go on from, besides 0
@@ -157,6 +170,16 @@ class KVCache:
         """Notes that the slot's cells below `end` are written."""
         self._lengths[slot] = max(self._lengths[slot], end)
         self._oldest[slot] = max(self._oldest[slot], end - self._max_rewind)
+
+
+def bytes_per_token(layers: Sequence[LayerConfig], type_k: QuantType, type_v: QuantType) -> int:
+    """What a token takes of a cache of these layers; states of recurrent layers do not grow with tokens."""
+    n_bytes = 0
+    for layer in layers:
+        if layer.kv_source is None and layer.delta is None:
+            sizes = type_k.row_bytes(layer.head_size_k) + (0 if layer.latent else type_v.row_bytes(layer.head_size_v))
+            n_bytes += layer.n_kv_heads * sizes
+    return n_bytes
 
 
 def _recurrent_layer(executor: Executor, delta: DeltaConfig, n_slots: int, max_rewind: int) -> RecurrentLayer:

@@ -35,7 +35,7 @@ class Glm4MoE(Model):
         experts = keys.experts(
             len(config.layers),
             gating=Gating(gating),
-            is_normalised=file.metadata.get(keys.full("expert_weights_norm"), "bool", False),
+            is_normalised=keys.flag("expert_weights_norm", False),
             scale=keys.number("expert_weights_scale", 0.0),
             n_ff_shared=width * keys.count("expert_shared_count"),
         )

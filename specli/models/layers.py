@@ -45,6 +45,15 @@ class Scratch:
             self._buffers[key] = self._executor.buffer(self._rows, width, self._extent, dtype)
         return self._buffers[key]
 
+    def numbers(self, width: int) -> Buffer:
+        """`[·, width]` int32, each row 0 … width-1: the choice of all experts in order. Nobody writes to it."""
+        key = "numbers", width
+        if key not in self._buffers:
+            buffer = self.buffer("numbers", width, is_int=True)
+            for number in range(width):
+                buffer.columns(number, number + 1).spread(number)
+        return self._buffers[key]
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:

@@ -14,6 +14,7 @@ from specli.models.architecture import ModelConfig
 from specli.models.base import Model, ModelOptions
 from specli.models.cache import CacheLayer, KVCache
 from specli.models.feedback import FeedbackNetwork, Step
+from specli.models.latent import LatentAttention
 from specli.models.layers import Attention, RMSNorm, Rows
 from specli.models.rope import rope_table
 from specli.models.tensors import Matrix, Tensors
@@ -44,7 +45,7 @@ class MTPBlock:
         self.shared_head_head = tensors.matrix(f"{prefix}shared_head_head.weight", embedding, "optional")
         self.shared_head_norm = RMSNorm.claim(tensors, f"{prefix}shared_head_norm.weight", width, "optional", eps=eps)
         self.layer = family.nextn_layer(config, tensors, index)
-        assert isinstance(self.layer.attention, Attention), "MTP blocks have attention"
+        assert isinstance(self.layer.attention, Attention | LatentAttention), "MTP blocks have attention"
         self.attention = self.layer.attention
 
     def trace_input(self, ops: Ops, embeddings: Weight, tokens: Buffer, states: Buffer, rows: Rows) -> Buffer:

@@ -18,7 +18,9 @@ from specli.engine.config import RunConfig
 from specli.engine.drafting import plan_drafters
 from specli.errors import FormatError, SpecliError
 from specli.gguf.file import GGUFFile
+from specli.gguf.quant import QuantType
 from specli.models import model_class
+from specli.models.cache import bytes_per_token
 from specli.models.draft import draft_vocabulary
 from specli.tokenizer import Tokenizer
 
@@ -168,6 +170,8 @@ def _facts(
     yield Fact("rope base", _base(target), _base(draft))
     trained = _number(draft, "context_length")
     is_short = trained is not None and trained < config.n_ctx_train
+    n_bytes = bytes_per_token(config.layers[: config.n_layers], QuantType.F16, QuantType.F16)
+    yield Fact("cache per token", f"{n_bytes} bytes in f16", "")
     yield Fact("context", str(config.n_ctx_train), str(trained or "n/a"), is_doubtful=is_short)
     block = _number(draft, "block_size")
     if block is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "draft-mtp"
 TOKENS = [(7 * i * i + 3 * i) % 190 + 5 for i in range(90)]
 KERNELS = pytest.mark.parametrize("kernels", executors())
-FAMILIES = ("llama", "qwen3", "glm4moe", "qwen35", "qwen35moe")
+FAMILIES = ("llama", "qwen3", "glm4moe", "deepseek2", "qwen35", "qwen35moe")
 
 
 def assert_drafts_as(oracle: Any, pair: Pair, draft_length: int = 3) -> None:
@@ -108,7 +108,7 @@ def test_an_assistant_reads_the_target_s_cache(tmp_path: Path, kernels: str, n_l
 
 @KERNELS
 @pytest.mark.parametrize("length", [1, 2, 5, 16])
-@pytest.mark.parametrize("family", ["qwen3", "glm4moe", "qwen35"])
+@pytest.mark.parametrize("family", ["qwen3", "glm4moe", "deepseek2", "qwen35"])
 def test_text_is_that_of_plain_decoding(tmp_path: Path, kernels: str, family: str, length: int) -> None:
     """Bit for bit, quantised too, several requests in one process."""
     target = tiny_mtp(tmp_path / "m.gguf", family, quant="q8_0", follows_target=True)

@@ -15,7 +15,13 @@ FAMILIES = [
     "gemma4-dense",
 ]  # others: test_lossless.py
 RECURRENT = ["qwen35", "qwen35moe"]
-WITH_HEADS = ["glm4moe", "gemma4", "gemma4-dense", *RECURRENT]  # families that are published with heads or an assistant
+WITH_HEADS = [
+    "glm4moe",
+    "deepseek2",
+    "gemma4",
+    "gemma4-dense",
+    *RECURRENT,
+]  # families that are published with heads or an assistant
 NETWORKS = [
     (family, name)
     for family in FAMILIES

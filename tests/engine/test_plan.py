@@ -33,8 +33,9 @@ from specli.kernels import open_executor
 from specli.kernels.counting import CountingExecutor
 from specli.kernels.cpu.executor import CpuExecutor, NativeProgram
 from specli.kernels.reference import ReferenceExecutor
-from specli.models import ARCHITECTURES, load_model
+from specli.models import ARCHITECTURES, load_model, model_class
 from specli.models.base import ModelOptions
+from specli.models.cache import bytes_per_token
 from tests.support.runs import GREEDY, ONE_THREAD, executors, speculation
 from tests.support.tiny_drafters import tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
@@ -87,6 +88,16 @@ def test_states_worked_by_hand(tmp_path: Path) -> None:
     found = memory(tiny_gguf(tmp_path / "m.gguf", "qwen35"), kernels="reference", n_slots=3)
     assert found.cache.base == 3 * 4 * ((1 + 5) * 4 * 16 * 16 + (4 + 5) * (2 * 2 + 4) * 16)
     assert found.cache.per_step == 256 * 3 * 2 * (16 + 16) * 2  # layer 1 has attention
+
+
+def test_cells_of_latent_attention_hold_no_values(tmp_path: Path) -> None:
+    """Two layers, a latent vector of 64 and 32 rotated elements; 4 heads of 64 and 16 would be 320 numbers."""
+    path = tiny_gguf(tmp_path / "m.gguf", "deepseek2")
+    assert memory(path, kernels="reference").cache.per_step == 256 * 2 * 96 * 2
+    with GGUFFile.open(path) as file:
+        layers = model_class(file).configure(file).layers
+    assert bytes_per_token(layers, F16, F16) == 2 * 96 * 2
+    assert bytes_per_token(layers, Q8_0, Q8_0) == 2 * 3 * 34
 
 
 def test_cells_of_quantised_caches_and_windows(tmp_path: Path) -> None:

@@ -210,6 +210,32 @@ def test_attention_equals_torch(bench: Bench, type: QuantType, case: str) -> Non
         torch.testing.assert_close(out.data[t], expected.reshape(-1).float(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("type", CACHE_TYPES)
+def test_values_may_lie_in_their_keys(bench: Bench, type: QuantType) -> None:
+    """Attention over such a layer equals that over one with the same keys and their first elements as values."""
+    joined = bench.executor.kv_layer(2, 1, 24, 96, 64, type, type, has_values=False)
+    apart = bench.executor.kv_layer(2, 1, 24, 96, 64, type, type)
+    assert joined.nbytes == joined.k.nbytes < apart.nbytes
+    k, q = bench.rows(96), bench.rows(4 * 96)
+    first, second = bench.zeros(4 * 64), bench.zeros(4 * 64)
+    positions, slots = bench.ints(list(range(T))), bench.ints([1] * T)
+
+    def trace(ops: Ops) -> None:
+        for layer, v, out in ((joined, None, first), (apart, k.columns(0, 64), second)):
+            ops.store(layer, k, v, positions, slots)
+            ops.attention(out, q, layer, positions, slots, AttentionSpec(4, 0.1))
+
+    bench.run(trace)
+    assert torch.equal(first.data, second.data)
+    assert first.data.abs().sum() > 0
+
+
+def test_heads_are_joined_one_by_one(bench: Bench) -> None:
+    a, b, out = bench.rows(6), bench.rows(4), bench.zeros(10)
+    bench.run(lambda ops: ops.join_heads(out, a, b, n_heads=2))
+    assert torch.equal(out.data, torch.cat([a.data[:, :3], b.data[:, :2], a.data[:, 3:], b.data[:, 2:]], 1))
+
+
 def test_elementwise_operations(bench: Bench) -> None:
     x, y, row = bench.rows(8), bench.rows(8), bench.random(8)
     start = x.data.clone()

@@ -23,6 +23,7 @@ VARIANTS = {
     "one group": {"n_head_kv": 4},
     "q8_0": {"quant": "q8_0"},
 }
+TOLERANCE = {"deepseek2": 3e-5}  # scores are four products away from the stream, those of others two
 
 
 def oracle(path: Path, tokens: list[int] = TOKENS) -> Oracle:
@@ -38,7 +39,8 @@ def relative(found: torch.Tensor, expected: np.ndarray) -> float:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_the_numpy_forward(tmp_path: Path, architecture: str, variant: str) -> None:
     path = tiny_gguf(tmp_path / "m.gguf", architecture, **VARIANTS[variant])
-    assert relative(all_logits(open_model(path), TOKENS, chunk=17), oracle(path).logits) < 1e-5
+    found = relative(all_logits(open_model(path), TOKENS, chunk=17), oracle(path).logits)
+    assert found < TOLERANCE.get(architecture, 1e-5)
 
 
 def test_soft_cap_bounds_gemma3_logits(tmp_path: Path) -> None:
@@ -99,8 +101,9 @@ def test_every_boundary_can_be_tapped(tmp_path: Path, architecture: str) -> None
     output = forward(model, TOKENS, outputs=[])
     assert output.logits.shape == (0, model.config.n_vocab)
     layers = output.features["layers"].data[: len(TOKENS)]
-    assert relative(layers, np.concatenate([expected.hidden[tap] for tap in (0, 3, 1, 2)], 1)) < 1e-5
-    assert relative(output.features["nextn"].data[: len(TOKENS)], expected.nextn) < 1e-5
+    tolerance = TOLERANCE.get(architecture, 1e-5)
+    assert relative(layers, np.concatenate([expected.hidden[tap] for tap in (0, 3, 1, 2)], 1)) < tolerance
+    assert relative(output.features["nextn"].data[: len(TOKENS)], expected.nextn) < tolerance
 
 
 def test_capturing_states_leaves_logits_alone(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ def test_pair_that_fits(target: Path, tmp_path: Path) -> None:
     assert (found.error, found.types) == (None, ("draft-eagle3",))
     assert False not in facts(found).values()
     assert facts(found)["hidden states"] is True
+    [cells] = [fact.target for fact in found.facts if fact.what == "cache per token"]
+    assert cells == f"{2 * 2 * (16 + 16) * 2} bytes in f16"  # two layers, two heads
     assert json.loads(dump_record(found.to_dict()))["fits"] is True
 
 

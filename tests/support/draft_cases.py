@@ -57,6 +57,7 @@ CASES = {
     "eagle3 gpt-oss": _eagle3("gpt-oss", taps=(0, 1, 3)),
     "eagle3 gemma4": _eagle3("gemma4"),
     "mtp glm4moe": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "glm4moe", follows_target=True), None),
+    "mtp deepseek2": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "deepseek2", follows_target=True), None),
     "mtp qwen35": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen35", n_layer=3, follows_target=True), None),
     "mtp qwen35moe": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen35moe", n_layer=3), None),
     "mtp heads only": DraftCase(

@@ -15,6 +15,7 @@ from specli.gguf.file import GGUFFile
 from tests.support.oracle import PRE_FFN_NORMS, run_oracle
 from tests.support.oracle_attention import attention, is_sliding
 from tests.support.oracle_experts import dense, feed_forward
+from tests.support.oracle_latent import latent_attention
 from tests.support.oracle_weights import Weights, softmax
 
 
@@ -175,7 +176,9 @@ class MTPOracle:
         embedded = self.named(f"{at}nextn.embed_tokens.weight", "token_embd.weight")[tokens]
         pair = [w.norm(embedded, f"{at}nextn.enorm.weight"), w.norm(states, f"{at}nextn.hnorm.weight")]
         x = w.linear(np.concatenate(pair, axis=1), f"{at}nextn.eh_proj")
-        x = x + attention(w, index, w.norm(x, f"{at}attn_norm.weight"), [])
+        h = w.norm(x, f"{at}attn_norm.weight")
+        is_latent = f"{at}attn_kv_a_mqa.weight" in w.file.tensors
+        x = x + (latent_attention(w, at, h, []) if is_latent else attention(w, index, h, []))
         pre_ffn = "post_attention_norm" if w.arch in PRE_FFN_NORMS else "ffn_norm"
         x = x + feed_forward(w, at, w.norm(x, f"{at}{pre_ffn}.weight"))
         own = f"{at}nextn.shared_head_norm.weight"

@@ -9,6 +9,7 @@ from tests.support.oracle_attention import attention
 from tests.support.oracle_delta import delta_net
 from tests.support.oracle_experts import feed_forward
 from tests.support.oracle_gemma4 import LayerInputs, mixture
+from tests.support.oracle_latent import latent_attention
 from tests.support.oracle_weights import Weights
 
 PRE_FFN_NORMS = {"gpt-oss", "glm4moe", "qwen35", "qwen35moe"}  # their post_attention_norm is one
@@ -45,7 +46,12 @@ def run_oracle(file: GGUFFile, tokens: list[int]) -> Oracle:
     for layer in range(w.integer("block_count") - w.integer("nextn_predict_layers")):
         at = f"blk.{layer}."
         h = w.norm(x, f"{at}attn_norm.weight")
-        branch = delta_net(w, at, h) if f"{at}ssm_a" in file.tensors else attention(w, layer, h, caches)
+        if f"{at}ssm_a" in file.tensors:
+            branch = delta_net(w, at, h)
+        elif f"{at}attn_kv_a_mqa.weight" in file.tensors:
+            branch = latent_attention(w, at, h, caches)
+        else:
+            branch = attention(w, layer, h, caches)
         pre_ffn = "post_attention_norm" if w.arch in PRE_FFN_NORMS else "ffn_norm"
         if w.arch not in PRE_FFN_NORMS:
             branch = w.norm(branch, f"{at}post_attention_norm.weight")

@@ -52,12 +52,25 @@ def experts(w: Weights, at: str, h: np.ndarray, logits: np.ndarray) -> np.ndarra
     return out
 
 
+def best_groups(scores: np.ndarray, n_groups: int, n_kept: int) -> np.ndarray:
+    """Scores of experts outside of the groups with the best pairs are -∞."""
+    if n_groups < 2:
+        return scores
+    grouped = scores.reshape(len(scores), n_groups, -1)
+    worst = np.argsort(-np.sort(grouped, axis=2)[..., -2:].sum(2), axis=1, kind="stable")[:, n_kept:]
+    grouped = grouped.copy()
+    for row, groups in enumerate(worst):
+        grouped[row, groups] = -np.inf
+    return grouped.reshape(scores.shape)
+
+
 def route(w: Weights, at: str, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Chosen experts and their weights, `[T, k]` each."""
-    is_sigmoid = w.arch == "glm4moe"
+    is_sigmoid = w.integer("expert_gating_func") == 2
     probabilities = sigmoid(logits) if is_sigmoid else logits if w.arch == "gpt-oss" else softmax(logits)
     bias = w.get(f"{at}exp_probs_b.bias")
     scores = probabilities if bias is None else probabilities + bias
+    scores = best_groups(scores, w.integer("expert_group_count"), w.integer("expert_group_used_count"))
     chosen = np.argsort(-scores, axis=1, kind="stable")[:, : w.integer("expert_used_count")]
     weights = np.take_along_axis(probabilities, chosen, 1)
     if w.arch == "gpt-oss":

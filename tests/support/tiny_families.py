@@ -170,6 +170,54 @@ def glm4moe_keys(sizes: Sizes) -> Keys:
     }
 
 
+def latent_sizes(sizes: Sizes) -> tuple[int, int, int, int]:
+    """Elements of the latent vector, rotated and plain ones of a key head, elements of a value head."""
+    return sizes.width, sizes.width // 2, sizes.width // 2, sizes.head_size
+
+
+def deepseek2_layer(sizes: Sizes, index: int) -> Shapes:
+    """Queries are made from half the width."""
+    latent, rotated, plain, value = latent_sizes(sizes)
+    half, n_head = sizes.width // 2, sizes.n_head
+    yield "attn_norm.weight", (sizes.width,)
+    yield "attn_q_a.weight", (half, sizes.width)
+    yield "attn_q_a_norm.weight", (half,)
+    yield "attn_q_b.weight", (n_head * (plain + rotated), half)
+    yield "attn_kv_a_mqa.weight", (latent + rotated, sizes.width)
+    yield "attn_kv_a_norm.weight", (latent,)
+    yield "attn_k_b.weight", (n_head, latent, plain)
+    yield "attn_v_b.weight", (n_head, value, latent)
+    yield "attn_output.weight", (sizes.width, n_head * value)
+    yield "ffn_norm.weight", (sizes.width,)
+    if index == 0:
+        yield from feed_forward(sizes)
+        return
+    yield from experts(sizes)
+    yield "exp_probs_b.bias", (N_EXPERTS,)
+    for part in ("gate", "up", "down"):
+        yield f"ffn_{part}_shexp.weight", (sizes.width, sizes.width)
+
+
+def deepseek2_keys(sizes: Sizes) -> Keys:
+    latent, rotated, plain, value = latent_sizes(sizes)
+    return glm4moe_keys(sizes) | {
+        "attention.head_count_kv": ("u32", 1),
+        "attention.q_lora_rank": ("u32", sizes.width // 2),
+        "attention.kv_lora_rank": ("u32", latent),
+        "attention.key_length": ("u32", latent + rotated),
+        "attention.value_length": ("u32", latent),
+        "attention.key_length_mla": ("u32", plain + rotated),
+        "attention.value_length_mla": ("u32", value),
+        "expert_group_count": ("u32", 3),
+        "expert_group_used_count": ("u32", 2),
+        "rope.dimension_count": ("u32", rotated),
+        "rope.scaling.type": ("str", "yarn"),
+        "rope.scaling.factor": ("f32", 8.0),
+        "rope.scaling.original_context_length": ("u32", 32),
+        "rope.scaling.yarn_log_multiplier": ("f32", 0.1),
+    }
+
+
 def delta_net(sizes: Sizes) -> Shapes:
     n_keys, n_heads, size = sizes.delta_heads
     n_values, channels = n_heads * size, (2 * n_keys + n_heads) * size
@@ -295,6 +343,7 @@ ARCHITECTURES = {
     "qwen3moe": Architecture(qwen3moe_layer, metadata=expert_keys),
     "gpt-oss": Architecture(gpt_oss_layer, metadata=gpt_oss_keys),
     "glm4moe": Architecture(glm4moe_layer, metadata=glm4moe_keys),
+    "deepseek2": Architecture(deepseek2_layer, metadata=deepseek2_keys),
     "qwen35": Architecture(qwen35_layer, metadata=qwen35_keys),
     "qwen35moe": Architecture(qwen35moe_layer, metadata=qwen35moe_keys),
     "gemma4": Architecture(gemma4_layer, gemma4_top, gemma4_keys),

@@ -107,7 +107,7 @@ struct kv_cache {
     X(GATED) /* out, x, image or NULL, weight[0] gate, weight[1] up, p[0] and p[1] biases or NULL, n[0] activation */         \
     X(ROPE) /* out, x = positions, p[0] cos, p[1] sin, n[0] head size, n[1] pairs, n[2] interleaved */                        \
     X(ROTATE) /* out, n[0] block */                                                                                           \
-    X(STORE) /* out = k, x = v, y = positions, z = slots, k, v, n[1] kv heads */                                              \
+    X(STORE) /* out = k, x = v or NULL, y = positions, z = slots, k, v, n[1] kv heads */                                      \
     X(ATTENTION) /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,     \
       or a chunk's length with a minus sign, n[3] scratch offset, f[0] scale, f[1] soft cap or 0, p[0] sinks or NULL */       \
     X(ADD) /* out, x */                                                                                                       \
@@ -138,7 +138,8 @@ struct kv_cache {
       row_bytes: a state's), n[0] states kept, n[1] key heads */                                                              \
     X(SCATTER) /* out, x, y = rows */                                                                                         \
     X(INCREMENT) /* out, int32 */                                                                                             \
-    X(TAKE) /* out, x, y = places; int32 */
+    X(TAKE) /* out, x, y = places; int32 */                                                                                   \
+    X(JOIN_HEADS) /* out, x, y, n[0] heads */
 
 #define OPERATION_CODE(name) OP_##name,
 enum code { OPERATIONS(OPERATION_CODE) N_CODES };

@@ -350,12 +350,21 @@ class Recorder(Ops):
     def rotate(self, x: Buffer, *, block: int) -> None:
         self._record("rotate", x.extent, writes=[x], out=self._view(x), n=[block])
 
-    def store(self, layer: KVLayer, k: Buffer, v: Buffer, positions: Buffer, slots: Buffer) -> None:
+    def store(self, layer: KVLayer, k: Buffer, v: Buffer | None, positions: Buffer, slots: Buffer) -> None:
+        assert (v is not None) == layer.has_values, "values exactly where the layer keeps them"
         self._record(
-            "store", k.extent, reads=[k, v, positions, slots],
-            out=self._view(k), x=self._view(v), y=self._view(positions), z=self._view(slots),
+            "store", k.extent, reads=[k, *([v] if v else []), positions, slots],
+            out=self._view(k), x=self._view(v) if v else View(), y=self._view(positions), z=self._view(slots),
             k=self._cache(layer.k, layer.type_k, layer.head_size_k),
             v=self._cache(layer.v, layer.type_v, layer.head_size_v), n=[0, layer.n_kv_heads],
+        )  # fmt: skip
+
+    def join_heads(self, out: Buffer, a: Buffer, b: Buffer, *, n_heads: int) -> None:
+        assert a.width % n_heads == b.width % n_heads == 0, "whole heads"
+        assert out.width == a.width + b.width, "room for both"
+        self._record(
+            "join_heads", out.extent, reads=[a, b], writes=[out],
+            out=self._view(out), x=self._view(a), y=self._view(b), n=[n_heads],
         )  # fmt: skip
 
     def attention(

@@ -236,13 +236,25 @@ static void write_row(int type, uint8_t *out, const float *x, int n) {
 }
 
 static void store_row(const struct op *op, int row) {
-    const float *k = (const float *)op->out.data + row * op->out.stride, *v = (const float *)op->x.data + row * op->x.stride;
     const int64_t position = row_int(&op->y, row), slot = row_int(&op->z, row);
-    for (int64_t head = 0; head < op->n[1]; head++) {
-        uint8_t *out_k = op->k.data + slot * op->k.slot_bytes + head * op->k.head_bytes + position * op->k.row_bytes;
-        uint8_t *out_v = op->v.data + slot * op->v.slot_bytes + head * op->v.head_bytes + position * op->v.row_bytes;
-        write_row(op->k.type, out_k, k + head * op->k.head_size, op->k.head_size);
-        write_row(op->v.type, out_v, v + head * op->v.head_size, op->v.head_size);
+    for (int i = 0; i < (op->x.data ? 2 : 1); i++) {
+        const struct kv_cache *cache = i ? &op->v : &op->k;
+        const struct view *view = i ? &op->x : &op->out;
+        const float *values = (const float *)view->data + row * view->stride;
+        uint8_t *out = cache->data + slot * cache->slot_bytes + position * cache->row_bytes;
+        for (int64_t head = 0; head < op->n[1]; head++, out += cache->head_bytes, values += cache->head_size) {
+            write_row(cache->type, out, values, cache->head_size);
+        }
+    }
+}
+
+static void join_heads_row(const struct op *op, int row) {
+    const size_t n_heads = (size_t)op->n[0], n_x = (size_t)op->x.width / n_heads, n_y = (size_t)op->y.width / n_heads;
+    const float *x = (const float *)op->x.data + row * op->x.stride, *y = (const float *)op->y.data + row * op->y.stride;
+    float *out = (float *)op->out.data + row * op->out.stride;
+    for (size_t head = 0; head < n_heads; head++, out += n_x + n_y, x += n_x, y += n_y) {
+        memcpy(out, x, n_x * sizeof *out);
+        memcpy(out + n_x, y, n_y * sizeof *out);
     }
 }
 
@@ -289,6 +301,7 @@ static void run_row(const struct op *op, const struct run *run, int row) {
         case OP_ROPE: rope_row(op, row); break;
         case OP_ROTATE: rotate_row(op, row); break;
         case OP_STORE: store_row(op, row); break;
+        case OP_JOIN_HEADS: join_heads_row(op, row); break;
         case OP_TOP_K: top_k_row(op, row); break;
         case OP_LINEAR_ROWS: linear_rows_row(op, row); break;
         case OP_CONVOLVE: convolve_row(op, row); break;

@@ -88,6 +88,32 @@ def test_attention_over_every_cache_type(bench: Bench, type_k: QuantType, type_v
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("type", CACHE_TYPES, ids=str)
+def test_values_may_lie_in_their_keys(bench: Bench, type: QuantType) -> None:
+    """As with a layer that has them beside the keys, bit for bit, and as the reference."""
+    joined = bench.executor.kv_layer(1, 1, CAPACITY, 96, 64, type, type, has_values=False)
+    apart = bench.executor.kv_layer(1, 1, CAPACITY, 96, 64, type, type)
+    k, positions, slots = bench.rows(96, n_rows=300), bench.ints(list(range(300))), bench.ints([0] * 300)
+    q = bench.rows(40 * 96, n_rows=300)  # more heads than one item takes
+    outs = [bench.zeros(40 * 64, n_rows=300) for _ in range(2)]
+
+    def trace(ops: Ops) -> None:
+        for layer, v, out in ((joined, None, outs[0]), (apart, k.columns(0, 64), outs[1])):
+            ops.store(layer, k, v, positions, slots)
+            ops.attention(out, q, layer, positions, slots, AttentionSpec(40, 0.1))
+
+    bench.executor.compile(trace).run(300)
+    assert torch.equal(outs[0].data, outs[1].data)
+    last = slice(299, 300)
+    q_last, out = Buffer(q.storage[last], q.extent), bench.zeros(40 * 64, n_rows=1)
+    at, slot = bench.ints([299]), bench.ints([0])
+    results = bench.both(
+        lambda ops: ops.attention(out, q_last, joined, at, slot, AttentionSpec(40, 0.1)), out.data, tokens=1
+    )
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-5)
+    assert torch.equal(results[0][0][0], outs[0].data[299])  # alone as in a batch
+
+
 HEADS = [  # query heads, key/value heads, key size, value size
     (4, 4, 16, 16),
     (4, 1, 256, 256),
