@@ -11,6 +11,8 @@ from specli.drafters.settings import SynthConfig as SynthConfig
 from specli.kernels.threads import ThreadConfig
 from specli.sampling.settings import SamplingConfig as SamplingConfig
 
+CONTEXT_STEP = 256  # context sizes are multiples of it, or the trained context
+
 
 @dataclass(frozen=True)
 class ModelLoadConfig:
@@ -97,5 +99,9 @@ class RequestConfig:
 
 
 def shared_context(n_ctx: int, n_slots: int) -> int:
-    """Tokens of context of each of several sequences that share `n_ctx` evenly, as in llama.cpp; 0 stays 0."""
-    return max(1, n_ctx // n_slots) if n_ctx else 0
+    """Tokens of context of each of several sequences that share `n_ctx` evenly; 0 stays 0.
+
+    llama.cpp rounds the whole up before it divides (`src/llama-context.cpp`, b11434); the part is rounded up when the
+    context is made.
+    """
+    return -(-n_ctx // CONTEXT_STEP) * CONTEXT_STEP // n_slots or min(n_ctx, 1)

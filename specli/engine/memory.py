@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from specli.engine.config import CONTEXT_STEP
 from specli.kernels.counting import CountingExecutor
-
-CONTEXT_STEP = 256  # sizes of contexts are multiples of it
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from specli.engine.memory import CONTEXT_STEP, NetworkMemory
+from specli.engine.config import CONTEXT_STEP
+from specli.engine.memory import NetworkMemory
 from specli.errors import ResourceError
 from specli.gguf.file import GGUFFile
 

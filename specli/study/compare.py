@@ -27,11 +27,13 @@ class StudyPrompt:
         id: Its name in reports.
         category: What kind of text it asks for.
         text: What the model is given, or the user's message if a chat template is applied.
+        turns: Further messages of the user, each after an answer; only servers are asked several.
     """
 
     id: str
     category: str
     text: str
+    turns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,12 @@ def with_verdict(
 
     They need not be with synthetic acceptance, nor with rejection sampling, which keeps the distribution only.
     """
-    is_free = drafters.synthetic is not None or (
-        drafters.plan.config.speculation.draft.probabilistic and sampling.temperature > 0
-    )
-    if is_free or reference is None:
+    if need_not_be_plain(drafters, sampling) or reference is None:
         return sample
     return Sample(sample.prompt, sample.repeat, sample.timings, sample.drafters, tokens == reference)
+
+
+def need_not_be_plain(drafters: DrafterSet, sampling: SamplingSettings) -> bool:
+    """Whether tokens may be others than those of plain decoding: with synthetic acceptance or rejection sampling."""
+    probabilistic = drafters.plan.config.speculation.draft.probabilistic
+    return drafters.synthetic is not None or (probabilistic and sampling.temperature > 0)

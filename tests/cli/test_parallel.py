@@ -154,7 +154,14 @@ def test_refused_before_anything_is_loaded(
 
 @pytest.mark.parametrize(
     ("n_parallel", "is_unified", "n_ctx", "each"),
-    [(1, False, 4096, 4096), (3, False, 4096, 1365), (3, True, 4096, 4096), (3, False, 0, 0), (8, False, 4, 1)],
+    [
+        (1, False, 4096, 4096),
+        (3, False, 4096, 1365),
+        (3, True, 4096, 4096),
+        (3, False, 0, 0),
+        (3, False, 770, 341),
+        (600, False, 4, 1),
+    ],
 )
 def test_slots_share_the_context_unless_it_is_unified(n_parallel: int, is_unified: bool, n_ctx: int, each: int) -> None:
     """llama.cpp divides `-c` by `-np` unless the cache is unified (`src/llama-context.cpp`, n_ctx_seq)."""

@@ -19,6 +19,7 @@ from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.record import dump, write_lines
 from specli.cli.show import show_instead
+from specli.cli.studies.load import check_load, report_load
 from specli.cli.studies.report import rich_console
 from specli.cli.studies.study import (
     adaptive,
@@ -36,6 +37,7 @@ from specli.files import read_text, user_path
 
 if TYPE_CHECKING:
     from specli.study.comparison import Comparison
+    from specli.study.load import LoadStudy
 
 
 def run(invocation: Invocation) -> None:
@@ -51,6 +53,14 @@ def run(invocation: Invocation) -> None:
     with invocation.console() as console, InterruptFlag() as interrupt:
         if settings.operands:
             show_saved(console, config, settings.operands[1:])
+        elif config.client.server is not None:
+            from specli.cli.studies.load import measure_at_server
+
+            measure_at_server(console, settings, config, interrupt)
+        elif config.study.levels:
+            from specli.cli.studies.load import measure_parallel
+
+            measure_parallel(console, settings, config, interrupt)
         elif config.study.replay is not None:
             from specli.cli.studies.replay import replay_text
 
@@ -79,6 +89,7 @@ def check(settings: Settings, config: CommandConfig) -> None:
     if config.study.replay is not None and config.study.tune:
         raise UsageError("--replay and --tune exclude each other")
     check_combination(operands, config)
+    check_load(settings, config)
     check_outputs(output)
     if config.speculation.synth.length is not None or config.speculation.synth.rates:
         raise UsageError("stats compares real acceptance", hint="specli synth measures synthetic acceptance")
@@ -119,22 +130,36 @@ def _compare(console: Console, settings: Settings, config: CommandConfig, interr
 
 def show_saved(console: Console, config: CommandConfig, names: tuple[str, ...]) -> None:
     """Shows one saved comparison whole, or several side by side."""
-    report(console, config, [read_comparison(user_path(name)) for name in names])
+    from specli.study.load import LoadStudy
+
+    found = [read_saved(user_path(name)) for name in names]
+    if isinstance(found[0], LoadStudy):
+        if len(found) > 1:
+            raise UsageError("measurements of many requests at once are shown one by one")
+        report_load(console, config, found[0])
+        return
+    other = next((study for study in found if isinstance(study, LoadStudy)), None)
+    if other is not None:
+        raise UsageError(f"{other.title}: measurements of many requests at once are shown by themselves")
+    report(console, config, [study for study in found if not isinstance(study, LoadStudy)])
 
 
-def read_comparison(path: Path) -> Comparison:
-    """A comparison that `--save` or `--json` wrote.
+def read_saved(path: Path) -> Comparison | LoadStudy:
+    """What `--save` or `--json` wrote.
 
     Raises:
-        FormatError: The file is none.
+        FormatError: The file is no such record.
     """
     from specli.study.comparison import Comparison
+    from specli.study.load import SCHEMA, LoadStudy
 
     what = "cannot be read as a comparison"
     try:
         record: Any = json.loads(read_text(path, what))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: {what}: {error}") from None
+    if isinstance(record, dict) and record.get("schema") == SCHEMA:
+        return LoadStudy.from_dict(record, path.stem)
     return Comparison.from_dict(record, path.stem)
 
 

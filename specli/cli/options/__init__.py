@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from specli.cli.options import compute, conversion, drafting, model, output, prompt, refused, sampling, serving
+from specli.cli.options import compute, conversion, drafting, load, model, output, prompt, refused, sampling, serving
 from specli.cli.options.option import Option
 
 OPTIONS: tuple[Option, ...] = (
@@ -17,6 +17,7 @@ OPTIONS: tuple[Option, ...] = (
     *sampling.OPTIONS,
     *compute.OPTIONS,
     *output.OPTIONS,
+    *load.OPTIONS,
     *conversion.OPTIONS,
     *serving.OPTIONS,
     *refused.OPTIONS,
@@ -30,6 +31,7 @@ PANELS = (
     "Server",
     "Overrides",
     "Study",
+    "Many requests at once",
     "Target model",
     "Drafting",
     "Draft model",

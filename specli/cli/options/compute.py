@@ -67,7 +67,7 @@ OPTIONS = (
     ),
     context(
         ("-np", "--parallel"), "sequences at once", kind=integer(), env="LLAMA_ARG_N_PARALLEL", satisfied=("1",),
-        commands=("chat", "stats", "synth"), idle="one sequence is generated at a time",
+        commands=("chat", "synth"), idle="one sequence is generated at a time",
     ),
     context(
         ("--swa-full",), "full cache for sliding-window layers", env="LLAMA_ARG_SWA_FULL", satisfied=("on",),

@@ -152,6 +152,8 @@ class StudyConfig:
         tune: Search for the best draft settings.
         tune_seconds: Time budget of the search.
         sweep: Measure a range of draft lengths.
+        levels: Numbers of requests at once in one engine; empty = one after another, in detail.
+        is_unified: Each of them may use all of `-c`, which they share otherwise.
     """
 
     repeat: int = 3
@@ -162,6 +164,35 @@ class StudyConfig:
     tune: bool = False
     tune_seconds: float = 300.0
     sweep: bool = False
+    levels: tuple[int, ...] = ()
+    is_unified: bool = False
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """How `stats` puts load on a server.
+
+    Attributes:
+        server: Its address; None = there is none.
+        concurrency: Numbers of requests that are kept under way, a level each.
+        rates: Requests that arrive per second instead, a level each.
+        api_key: Shown with every request.
+        model: Name of the model in requests.
+        timeout: Seconds that a request may take.
+        streams: Answers come token by token.
+        extra: Further members of every request.
+        speed_bench: File in the schema of llama.cpp's SPEED-Bench client.
+    """
+
+    server: str | None = None
+    concurrency: tuple[int, ...] = (1,)
+    rates: tuple[float, ...] = ()
+    api_key: str | None = None
+    model: str | None = None
+    timeout: float = 600.0
+    streams: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    speed_bench: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +239,7 @@ class CommandConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
     log: LogConfig = field(default_factory=LogConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
+    client: ClientConfig = field(default_factory=ClientConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     serve: ServeConfig = field(default_factory=ServeConfig)
     verify_lossless: bool = False

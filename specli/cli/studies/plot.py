@@ -12,12 +12,14 @@ from specli.files import check_writable, writing
 
 if TYPE_CHECKING:
     from specli.study.comparison import Comparison, Contender
+    from specli.study.load import LoadStudy
     from specli.study.synth import Synthesis
 
 COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#eeca3b", "#9d755d", "#ff9da6", "#bab0ac")
 PLAIN_COLOR = "#8c8c8c"
 PART_COLORS = ("#e45756", "#9ecae9", "#88d27a", "#d6d6d6")
 MAX_NAME = 22
+PLAIN = "plain"
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -187,4 +189,37 @@ def plot_synthesis(study: Synthesis, path: Path) -> None:
     cost.set_title("Cost of a verification", fontsize=10)
     for axis in (gain, cost):
         axis.spines[["top", "right"]].set_visible(False)
+    save(picture, path)
+
+
+def plot_load(study: LoadStudy, path: Path) -> None:
+    """Throughput, time to the first token and time between tokens over the load."""
+    picture, [axes] = new_figure(3, 1, (15, 4.8))
+    panels = (
+        ("Throughput", "tokens per second"),
+        ("Time to the first token, 95 % are below", "milliseconds"),
+        ("Time between tokens, 95 % are below", "milliseconds"),
+    )
+    is_rate = any(level.rate is not None for level in study.levels)
+    names = list(dict.fromkeys(level.name for level in study.levels))
+    for number, name in enumerate(names):
+        levels = sorted(
+            (level for level in study.levels if level.name == name),
+            key=lambda level: level.concurrency or level.rate or 0.0,
+        )
+        color = PLAIN_COLOR if name == PLAIN else COLORS[(number - (PLAIN in names)) % len(COLORS)]
+        places = [level.concurrency or level.rate for level in levels]
+        speeds = [level.tokens_per_second for level in levels]
+        firsts = [(level.first_ms or {}).get("p95") for level in levels]
+        gaps = [(level.between_ms or {}).get("p95") for level in levels]
+        for axis, values in zip(axes, (speeds, firsts, gaps), strict=True):
+            known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+            axis.plot(*zip(*known, strict=True) if known else ((), ()), "o-", color=color, label=short(name))
+    for axis, (title, unit) in zip(axes, panels, strict=True):
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("requests per second" if is_rate else "requests at once")
+        axis.set_ylabel(unit)
+        axis.set_title(title, fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(fontsize=8, frameon=False)
     save(picture, path)

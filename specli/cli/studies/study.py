@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 DEFAULTS = (("-n", "64"), ("--temp", "0"), ("--seed", "1"))
 """Options of a study that nobody set: short, greedy answers with a fixed seed, so that runs can be compared."""
 
+LOAD_DEFAULTS = (("--repeat", "1"),)
+"""The same for many requests at once, which are many anyway."""
+
 OnProgress = Callable[[int, int, str], None]
 
 
 def study_settings(invocation: Invocation) -> tuple[Settings, CommandConfig]:
     """The settings with a study's defaults."""
     settings = invocation.settings
-    for spelling, text in DEFAULTS:
+    is_load = bool({"study.levels", "client.server"} & settings.values.keys())
+    for spelling, text in (*DEFAULTS, *(LOAD_DEFAULTS if is_load else ())):
         settings.default(spelling, text)
     return settings, settings.config()
 
@@ -136,8 +140,8 @@ def study_prompts(config: CommandConfig) -> list[StudyPrompt]:
         prompts = [StudyPrompt("prompt", "own", text)]
     elif path is not None:
         prompts = [
-            StudyPrompt(str(number if prompt.id is None else prompt.id), prompt.category, prompt.text)
-            for number, prompt in enumerate(read_prompt_file(path), 1)
+            StudyPrompt(str(number if prompt.id is None else prompt.id), prompt.category, prompt.text, prompt.turns)
+            for number, prompt in enumerate(read_prompt_file(path, has_turns=config.client.server is not None), 1)
         ]
     else:
         prompts = list(spread_over_categories())
