@@ -31,7 +31,7 @@ complete -c specli -n '__fish_seen_subcommand_from generate' -l resume -d 'go on
 complete -c specli -n '__fish_seen_subcommand_from generate' -l unordered -d 'results stay in the order in which they came'
 complete -c specli -n '__fish_seen_subcommand_from generate' -o np -l parallel -x -d 'prompts that are answered at once in one engine; they share --ctx-size'
 complete -c specli -n '__fish_seen_subcommand_from generate' -o kvu -l kv-unified -o no-kvu -l no-kv-unified -d 'each of the prompts of --parallel may use all of --ctx-size'
-complete -c specli -n '__fish_seen_subcommand_from generate' -l workers -x -d 'processes that answer prompts side by side, each with its own models and a share of --threads'
+complete -c specli -n '__fish_seen_subcommand_from generate' -l workers -x -d 'processes that answer prompts side by side, each with models of its own and a share of --threads; ray or ray://HOST:PORT: actors of a Ray cluster, as many as have room, or N behind a comma'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l retries -x -d 'how often a prompt is tried again after its worker died'
 complete -c specli -n '__fish_seen_subcommand_from generate' -l seed-per-prompt -d 'each prompt has a seed of its own, made of --seed and its place in the file'
 complete -c specli -n '__fish_seen_subcommand_from generate' -s m -l model -x -k -a '(__specli_gguf)' -d 'GGUF file of the target; demo is the model that ships with specli'

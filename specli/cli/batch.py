@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specli._version import __version__
 from specli.cli.console import ERROR, Console, error_lines
-from specli.cli.options.request import CommandConfig
+from specli.cli.options.request import BatchConfig, CommandConfig
 from specli.cli.prepare import request_config
 from specli.cli.prompts import Prompt
 from specli.cli.record import dump, write_lines
@@ -74,12 +74,13 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
         for option, is_given in (
             ("--resume", batch.resume),
             ("--unordered", batch.unordered),
-            ("--workers", (batch.workers or 1) > 1),
+            ("--workers", batch.is_shared),
         ):
             if is_given:
                 raise UsageError(f"{option} goes with --prompts")
         return
-    if (batch.workers or 1) > 1:
+    if batch.is_shared:
+        check_workers(batch, setup)
         for option, is_given in (
             ("--verify-lossless", config.verify_lossless),
             ("--verbose-prompt", config.prompt.verbose),
@@ -101,6 +102,23 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
         Journal(path).check_unused()
     elif is_special(path) and batch.resume:
         raise UsageError(f"{path}: is no file that --resume could go on with")
+
+
+def check_workers(batch: BatchConfig, setup: RunConfig) -> None:
+    """Refuses settings that workers cannot have.
+
+    Raises:
+        UsageError: There are such.
+    """
+    if batch.workers is None or batch.workers.ray is None:
+        return
+    for load in filter(None, (setup.target, setup.draft)):
+        threads = load.threads
+        if threads.cpu_mask is not None or threads.strict or threads.priority:
+            raise UsageError(
+                "--workers ray does not go with --cpu-mask, --cpu-range, --cpu-strict and --prio",
+                hint="they name CPUs of this machine; --threads is for each worker",
+            )
 
 
 def is_apart(config: CommandConfig) -> bool:

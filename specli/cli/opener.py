@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specli.engine.config import RunConfig
+    from specli.engine.config import ModelLoadConfig, RunConfig
     from specli.engine.load import Run
     from specli.files import FileIdentity
-    from specli.workers.pool import WorkerPool
+    from specli.workers.config import WorkersConfig
+    from specli.workers.pool import Role, WorkerPool
+    from specli.workers.worker import Answering
 
 
 def open_run(config: RunConfig, report: Callable[[str], None]) -> AbstractContextManager[Run]:
@@ -27,11 +30,43 @@ def open_target(config: RunConfig, report: Callable[[str], None]) -> AbstractCon
     return open_target(config, report)
 
 
-def open_pool(config: RunConfig, n_workers: int) -> WorkerPool:
-    """Workers that will load target, drafters and tokenizer each, when they are started."""
-    from specli.workers.processes import ProcessPool
+def open_pool(role: Role, config: RunConfig, where: WorkersConfig) -> WorkerPool:
+    """Workers that will load their models when they are started.
 
-    return ProcessPool(config, n_workers)
+    Args:
+        role: What they do.
+        config: The target and its threads, for the share of a machine that a worker takes.
+        where: How many, and where.
+
+    Raises:
+        ResourceError: There is no such cluster, or it has no room.
+    """
+    if where.ray is None:
+        from specli.workers.processes import ProcessPool
+
+        return ProcessPool(role, where.n or 1)
+    from specli.workers.cluster import RayPool, remote_threads
+
+    threads = remote_threads(config.target.threads)
+    on_gpu = config.target.device.startswith("cuda")
+    return RayPool(role, where, n_cpus=threads.n_threads or 1, n_gpus=int(on_gpu))
+
+
+def answering(config: RunConfig, where: WorkersConfig) -> Answering:
+    """The role of workers that answer prompts."""
+    from specli.workers.worker import Answering
+
+    return Answering(config if where.ray is None else on_cluster(config))
+
+
+def on_cluster(config: RunConfig) -> RunConfig:
+    """The settings of a worker on a cluster: threads are counted for each, not divided."""
+    from specli.workers.cluster import remote_threads
+
+    def remote(load: ModelLoadConfig) -> ModelLoadConfig:
+        return replace(load, threads=remote_threads(load.threads))
+
+    return replace(config, target=remote(config.target), draft=None if config.draft is None else remote(config.draft))
 
 
 def file_identities(config: RunConfig) -> tuple[FileIdentity, ...]:

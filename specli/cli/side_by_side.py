@@ -33,17 +33,19 @@ def answer_with_workers(invocation: Invocation, setup: RunConfig, tasks: list[Ta
     """
     from specli.workers.dispatch import Dispatcher
     from specli.workers.pool import Job
+    from specli.workers.worker import Question
 
-    config = invocation.config
+    config, where = invocation.config, invocation.config.batch.workers
+    assert where is not None
     with (
         invocation.console() as console,
         InterruptFlag() as interrupt,
         closing(Results(config, console, tasks)) as results,
-        closing(opener.open_pool(setup, config.batch.workers or 1)) as pool,
+        closing(opener.open_pool(opener.answering(setup, where), setup, where)) as pool,
     ):
         todo = results.open(setup, opener.file_identities(setup))
-        desk = Desk(invocation, console, results, todo)
-        jobs = [Job(task.index, task.prompt.text, task.request) for task in todo]
+        desk = Desk(invocation, console, results, todo, pool.n_workers)
+        jobs = [Job(task.index, task.name, Question(task.prompt.text, task.request)) for task in todo]
         work = Dispatcher(pool, desk.greet, desk.take, console.warn, config.batch.retries)
         work.run(jobs, lambda: interrupt.is_set)
         results.finish(is_interrupted=interrupt.is_set)
@@ -173,9 +175,13 @@ class Desk:
         console: The streams.
         results: The file.
         tasks: The prompts to be answered.
+        n_workers: How many answer.
     """
 
-    def __init__(self, invocation: Invocation, console: Console, results: Results, tasks: list[Task]) -> None:
+    def __init__(
+        self, invocation: Invocation, console: Console, results: Results, tasks: list[Task], n_workers: int
+    ) -> None:
+        self._n_workers = n_workers
         self._invocation = invocation
         self._console = console
         self._results = results
@@ -192,7 +198,9 @@ class Desk:
         drafting = self._invocation.settings.describe(ready.drafters)
         if drafting:
             self._console.info(drafting)
-        self._console.info(f"workers: {self._invocation.config.batch.workers} processes, each as above")
+        where = self._invocation.config.batch.workers
+        kind = "processes" if where is None or where.ray is None else "Ray actors"
+        self._console.info(f"workers: {self._n_workers} {kind}, each as above")
         if ready.has_template:
             self._console.info(NO_TEMPLATE)
 
@@ -206,11 +214,12 @@ class Desk:
             self._shelf.put(task, self._results.failure(task, result.error), None)
             return
         self._n_by_worker[worker] += 1
-        settings = self._invocation.settings.effective(result.sampling)
+        settings = self._invocation.settings.effective(result.result.sampling)
         for notice in result.notices:
             self._console.warn(notice)
-        record = {**result.record, "settings": settings, "worker": worker + 1}
-        self._shelf.put(task, record, result.record["text"], result.lines)
+        generated = result.result
+        record = {**generated.record, "settings": settings, "worker": worker + 1}
+        self._shelf.put(task, record, generated.record["text"], generated.lines)
 
     def conclude(self) -> None:
         """Shows what still waited for a prompt before it, and says who did how much."""

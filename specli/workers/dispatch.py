@@ -106,10 +106,10 @@ class Dispatcher:
             self._last_worker[job.index] = worker
             if self._n_deaths[job.index] <= self.retries:
                 self._queue.appendleft(job)
-                line += f" at prompt {job.index + 1}, which is tried again"
+                line += f" at {job.name}, which is tried again"
             else:
                 n = self._n_deaths[job.index]
-                line += f" at prompt {job.index + 1}, which is set aside"
+                line += f" at {job.name}, which is set aside"
                 error = ResourceError(f"{'its worker' if n == 1 else f'{n} workers'} died at it ({death.how})")
                 self.on_result(worker, Failure(job.index, error))
         self.on_death(line)

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
+from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.errors import SpecliError
 from specli.files import FileIdentity
 from specli.kernels.threads import ThreadConfig
-from specli.sampling.settings import SamplingSettings
+
+if TYPE_CHECKING:
+    from specli.engine.load import Run
 
 
 @dataclass(frozen=True)
 class Job:
-    """One prompt.
+    """A piece of work.
 
     Attributes:
         index: Its number.
-        text: The prompt.
-        request: What is asked for.
+        name: What messages call it.
+        task: What the role takes.
     """
 
     index: int
-    text: str
-    request: RequestConfig
+    name: str
+    task: Any
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,13 @@ class Answer:
 
     Attributes:
         index: The job's number.
-        record: The JSON record.
-        sampling: The sampling that was in force.
-        lines: Statistics lines.
+        result: What the role made of it.
         notices: Warnings.
     """
 
     index: int
-    record: Mapping[str, Any]
-    sampling: SamplingSettings
-    lines: tuple[str, ...]
-    notices: tuple[str, ...]
+    result: Any
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,26 @@ class Death:
 
 
 Event = Ready | Answer | Failure | Death
+
+
+class Role(Protocol):
+    """What workers do; it travels to them, and may keep there what it likes."""
+
+    def divided(self, worker: int, n_workers: int) -> Role:
+        """The role of one of several workers of a machine, with its share of the threads."""
+
+    def open(self) -> AbstractContextManager[Run]:
+        """Loads the models."""
+
+    def lines(self, run: Run) -> list[str]:
+        """What runs where and why."""
+
+    def answer(self, run: Run, task: Any) -> Any:
+        """Does a job from scratch: what it gives does not depend on earlier ones.
+
+        Raises:
+            SpecliError: It cannot be done.
+        """
 
 
 class WorkerPool(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -14,34 +13,33 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 
-from specli.engine.config import RunConfig
-from specli.engine.load import Run, open_engine
 from specli.errors import SpecliError
-from specli.workers.pool import Answer, Death, Event, Failure, Job, Ready, share
+from specli.workers.pool import Death, Event, Failure, Job, Role
+from specli.workers.worker import Worker
 
 
 class ProcessPool:
     """One process per worker, started afresh (not forked: threads and locks would be torn).
 
     Args:
-        config: What the engine is made of; threads are divided among the workers.
+        role: What they do; threads are divided among them.
         n_workers: How many.
 
     Attributes:
         n_workers: As given.
     """
 
-    def __init__(self, config: RunConfig, n_workers: int) -> None:
+    def __init__(self, role: Role, n_workers: int) -> None:
         self.n_workers = n_workers
-        self._config = config
+        self._role = role
         self._context = get_context("spawn")
         self._running: dict[int, tuple[BaseProcess, Connection]] = {}
 
     def start(self, worker: int) -> None:
         """Starts a worker, or starts it again after its death."""
         ours, theirs = self._context.Pipe()
-        config = share(self._config, worker, self.n_workers)
-        process = self._context.Process(target=work, args=(theirs, config), name=f"worker {worker + 1}", daemon=True)
+        role = self._role.divided(worker, self.n_workers)
+        process = self._context.Process(target=work, args=(theirs, role), name=f"worker {worker + 1}", daemon=True)
         with _without_interrupts(), _without_main():
             process.start()
         theirs.close()
@@ -112,58 +110,18 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-class _Notices(logging.Handler):
-    """Keeps what the packages log until it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._kept.append(record.getMessage())
-
-    def take(self) -> tuple[str, ...]:
-        """What was said since it was asked last."""
-        kept, self._kept = tuple(self._kept), []
-        return kept
-
-
-def work(pipe: Connection, config: RunConfig) -> None:
+def work(pipe: Connection, role: Role) -> None:
     """What a worker does: loads the models, then answers jobs until its parent is gone."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    notices = _Notices()
-    logging.getLogger("specli").addHandler(notices)
     try:
-        with open_engine(config) as run:
-            pipe.send(
-                Ready(
-                    run.files,
-                    run.engine.target.executor.describe(),
-                    run.engine.n_ctx,
-                    tuple(run.start_lines()),
-                    run.drafter_names,
-                    run.has_template,
-                    notices.take(),
-                )
-            )
+        with Worker.open(role) as worker:
+            pipe.send(worker.ready())
             while True:
-                pipe.send(answer(run, pipe.recv(), notices))
+                pipe.send(worker.answer(pipe.recv()))
     except SpecliError as error:
         pipe.send(Failure(None, error))
     except (EOFError, BrokenPipeError):
         pass
-
-
-def answer(run: Run, job: Job, notices: _Notices) -> Answer | Failure:
-    """Answers a job from scratch: nothing of earlier ones has a say."""
-    run.renew()
-    try:
-        for _ in run.generate(run.encode(job.text), job.request, text=job.text):
-            pass
-    except SpecliError as error:
-        return Failure(job.index, error)
-    result = run.result()
-    return Answer(job.index, result.to_dict(), result.sampling, tuple(result.lines()), notices.take())
 
 
 def _end_with_parent() -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
+from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.errors import IncompatibleError, ResourceError, SpecliError, UsageError
 from specli.files import FileIdentity
 from specli.kernels.threads import ThreadConfig
-from specli.sampling.settings import SamplingSettings
 from specli.workers.dispatch import Dispatcher
 from specli.workers.pool import Answer, Death, Event, Failure, Job, Ready, divided_threads
 
@@ -60,7 +59,7 @@ class ScriptedPool:
 
 
 def answer(job: Job) -> Answer:
-    return Answer(job.index, {"text": job.text}, SamplingSettings(), (), ())
+    return Answer(job.index, {"text": job.task})
 
 
 def run(
@@ -75,7 +74,7 @@ def run(
         assert result.index not in results
         results[result.index] = result
 
-    jobs = [Job(index, f"text {index}", RequestConfig()) for index in range(n_jobs)]
+    jobs = [Job(index, f"prompt {index + 1}", f"text {index}") for index in range(n_jobs)]
     Dispatcher(pool, lambda first: None, take, lines.append, retries, pause=0).run(jobs, lambda: len(results) >= n_stop)
     return results, lines
 

@@ -125,6 +125,7 @@ def test_whoever_is_killed_every_line_is_there_once(tmp_path: Path, seed: int) -
     killed_at_random(tmp_path, seed)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_workers_end_with_the_run(tmp_path: Path) -> None:
     seen: set[int] = set()
     options = ("--temp", "0", "--spec-type", "ngram-mod", "-n", "200", "--ignore-eos", "-c", "512", "--workers", "2")

@@ -43,7 +43,7 @@ def run(invocation: Invocation) -> None:
     setup = with_slots(config, run_config(invocation.settings, config))
     check_batch(config, setup)
     check_stats_file(config)
-    if (config.batch.workers or 1) > 1:
+    if config.batch.is_shared:
         answer_with_workers(invocation, setup, tasks)
         return
     n_different = 0

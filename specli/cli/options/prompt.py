@@ -5,6 +5,7 @@ from functools import partial
 
 from specli.cli.options.kinds import JSON_OBJECT, Kind, choice, file_text, integer, on_off, path, text
 from specli.cli.options.option import LOCAL, RUN, TEXT, Option
+from specli.workers.config import read_workers
 
 batch = partial(Option, panel="Many prompts", commands=("generate",))
 prompt = partial(Option, panel="Prompt", commands=LOCAL)
@@ -26,6 +27,7 @@ def read_budget(value: str) -> int:
 
 
 BUDGET = Kind("-1|0", read_budget)
+WORKERS = Kind("N|ray[://HOST:PORT][,N]", read_workers)
 
 OWN = (
     prompt(
@@ -62,8 +64,9 @@ OWN = (
         needs=("batch.n_parallel",),
     ),
     batch(
-        ("--workers",), "processes that answer prompts side by side, each with its own models and a share of --threads",
-        field="batch.workers", kind=integer(1, 256), default_text="1",
+        ("--workers",), "processes that answer prompts side by side, each with models of its own and a share of "
+        "--threads; ray or ray://HOST:PORT: actors of a Ray cluster, as many as have room, or N behind a comma",
+        field="batch.workers", kind=WORKERS, default_text="1",
     ),
     batch(
         ("--retries",), "how often a prompt is tried again after its worker died",

@@ -12,6 +12,7 @@ from specli.drafters import default_speculation
 from specli.engine.config import ModelLoadConfig, RequestConfig, SpeculationConfig
 from specli.sampling.settings import SamplingSettings
 from specli.serve.config import ServeConfig
+from specli.workers.config import WorkersConfig
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class BatchConfig:
     Attributes:
         resume: Go on with the results that are there.
         unordered: Results stay in the order in which they came.
-        workers: Processes that answer prompts side by side; None = this one, and what prompts taught stays.
+        workers: Who answers prompts side by side; None = this process, and what prompts taught stays.
         retries: How often a prompt is tried again after its worker died.
         n_parallel: Prompts that one engine answers at once.
         is_unified: Each of them may use all of `-c`, which they share otherwise.
@@ -210,10 +211,15 @@ class BatchConfig:
 
     resume: bool = False
     unordered: bool = False
-    workers: int | None = None
+    workers: WorkersConfig | None = None
     retries: int = 1
     n_parallel: int = 1
     is_unified: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether workers answer, and not this process."""
+        return self.workers is not None and self.workers.is_shared
 
 
 @dataclass(frozen=True)
