@@ -311,6 +311,7 @@ complete -c specli -n '__fish_seen_subcommand_from serve' -l sse-ping-interval -
 complete -c specli -n '__fish_seen_subcommand_from serve' -l grace -x -d 'seconds that requests under way get to finish after SIGTERM or Ctrl-C'
 complete -c specli -n '__fish_seen_subcommand_from serve' -l cors-origins -x -d 'origin of pages that may read answers; * = any, localhost = those of this machine'
 complete -c specli -n '__fish_seen_subcommand_from serve' -l prefill-assistant -l no-prefill-assistant -d 'a last message of the assistant is continued'
+complete -c specli -n '__fish_seen_subcommand_from serve' -l ui -l webui -l no-ui -l no-webui -d 'GET / shows a page to chat with the model'
 complete -c specli -n '__fish_seen_subcommand_from serve' -s m -l model -x -k -a '(__specli_gguf)' -d 'GGUF file of the target; demo is the model that ships with specli'
 complete -c specli -n '__fish_seen_subcommand_from serve' -o hf -o hfr -l hf-repo -x -d 'Hugging Face repository of the target; without quant Q4_K_M, then Q8_0'
 complete -c specli -n '__fish_seen_subcommand_from serve' -o hff -l hf-file -x -d 'file in the --hf-repo repository, instead of the quant'

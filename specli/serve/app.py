@@ -23,6 +23,7 @@ from specli.serve.config import ServeConfig
 from specli.serve.errors import RequestError
 from specli.serve.fields import Params, flag, read_mix, read_params, read_prompts
 from specli.serve.gate import Gate, Receive, Send, json_response
+from specli.serve.page import page_response
 from specli.serve.records import (
     BUILD,
     ChatForm,
@@ -123,6 +124,7 @@ class Service:
         self._routes: dict[tuple[str, str], Callable[[Request], Coroutine[Any, Any, Response]]] = {
             ("GET", "/health"): self.health,
             ("GET", "/v1/health"): self.health,
+            ("GET", "/"): self.page,
             ("GET", "/models"): self.models,
             ("GET", "/v1/models"): self.models,
             ("GET", "/props"): self.props,
@@ -180,6 +182,12 @@ class Service:
     async def health(self, request: Request) -> Response:
         """Whether requests are taken."""
         return json_response({"status": "ok"})
+
+    async def page(self, request: Request) -> Response:
+        """The chat page."""
+        if not self._config.has_page:
+            raise RequestError("File Not Found", "not_found_error")
+        return page_response()
 
     async def models(self, request: Request) -> Response:
         """The one model, as OpenAI and Ollama list theirs."""
@@ -244,7 +252,7 @@ class Service:
                 "endpoint_slots": config.has_slots,
                 "endpoint_props": config.has_props,
                 "endpoint_metrics": config.has_metrics,
-                "ui": False,
+                "ui": config.has_page,
                 "chat_template": loaded.chat.template.source,
                 "bos_token": _token_text(tokenizer.texts, tokenizer.bos_id),
                 "eos_token": _token_text(tokenizer.texts, tokenizer.eos_id),

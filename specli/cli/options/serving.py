@@ -44,7 +44,7 @@ def leave(*names: str, why: str, kind: Kind = FLAG, env: str | None = None, **mo
 ONE_MODEL = "specli serve has one model, which -m names"
 NO_EMBEDDINGS = "specli generates text and has no embeddings"
 NO_TLS = "put a proxy with TLS before the server"
-NO_PAGE = "the server has no page"
+NO_FILES = "the server has one page of its own and serves no files"
 
 OPTIONS = (
     serve(
@@ -108,6 +108,10 @@ OPTIONS = (
         ("--prefill-assistant",), "a last message of the assistant is continued",
         negative=("--no-prefill-assistant",), field="serve.prefills", env="LLAMA_ARG_PREFILL_ASSISTANT",
     ),
+    serve(
+        ("--ui", "--webui"), "GET / shows a page to chat with the model",
+        negative=("--no-ui", "--no-webui"), field="serve.has_page", env="LLAMA_ARG_UI",
+    ),
     leave(
         "-cb", "--cont-batching", negative=("-nocb", "--no-cont-batching"), env="LLAMA_ARG_CONT_BATCHING",
         satisfied=("on",), why="requests always join and leave between steps",
@@ -123,13 +127,10 @@ OPTIONS = (
     leave("-sps", "--slot-prompt-similarity", kind=number(), why="the slot that knows most of a prompt is taken"),
     leave("--threads-http", kind=integer(), env="LLAMA_ARG_THREADS_HTTP", why="one thread serves all connections"),
     leave("--reuse-port", env="LLAMA_ARG_REUSE_PORT", why="one process listens"),
-    leave(
-        "--ui", "--webui", negative=("--no-ui", "--no-webui"), env="LLAMA_ARG_UI", satisfied=("off",), why=NO_PAGE,
-    ),
     refuse("--cache-reuse", kind=integer(), env="LLAMA_ARG_CACHE_REUSE", satisfied=("0",),
            why="only a common beginning is reused"),
     refuse("--slot-save-path", kind=path("PATH"), why="slots are not saved"),
-    refuse("--path", kind=path("PATH"), env="LLAMA_ARG_STATIC_PATH", why=NO_PAGE),
+    refuse("--path", kind=path("PATH"), env="LLAMA_ARG_STATIC_PATH", why=NO_FILES),
     refuse("--api-prefix", kind=text("PREFIX"), env="LLAMA_ARG_API_PREFIX", why="routes are at the root"),
     refuse("--embedding", "--embeddings", env="LLAMA_ARG_EMBEDDINGS", why=NO_EMBEDDINGS),
     refuse("--rerank", "--reranking", env="LLAMA_ARG_RERANKING", why=NO_EMBEDDINGS),
