@@ -11,7 +11,7 @@ batch = partial(Option, panel="Many prompts", commands=("generate",))
 prompt = partial(Option, panel="Prompt", commands=LOCAL)
 chat = partial(Option, panel="Conversation", commands=("chat",))
 template = partial(Option, panel="Chat template", commands=("chat", "stats", "synth", "serve"))
-answer = partial(Option, panel="Chat template", commands=("chat",))
+answer = partial(Option, panel="Chat template", commands=("chat", "serve"))
 COMPLETION_ONLY = "it belongs to the interactive mode of llama-completion; use specli chat"
 FRAMED = "the chat template frames the inputs of specli chat"
 NO_TEMPLATE = "generate takes the prompt as it is; specli chat applies the chat template"
@@ -182,9 +182,10 @@ OWN = (
         field="chat.reasoning_format", env="LLAMA_ARG_THINK",
         kind=choice("none", "auto", "deepseek", "deepseek-legacy", error="Unknown reasoning format: {}"),
     ),
-    answer(
+    Option(
         ("--reasoning-preserve",), "give earlier thoughts back to the template",
-        negative=("--no-reasoning-preserve",), field="chat.reasoning_preserve", env="LLAMA_ARG_REASONING_PRESERVE",
+        panel="Chat template", commands=("chat",), negative=("--no-reasoning-preserve",),
+        field="chat.reasoning_preserve", env="LLAMA_ARG_REASONING_PRESERVE",
     ),
     answer(
         ("--reasoning-budget",), "0 asks the model not to think, as --reasoning off; -1 lets it think as it likes",
@@ -195,7 +196,7 @@ OWN = (
         kind=text("MESSAGE"), env="LLAMA_ARG_THINK_BUDGET_MESSAGE", idle="thoughts are not cut short",
     ),
     answer(
-        ("--skip-chat-parsing",), "show the model's text as it is, thoughts included",
+        ("--skip-chat-parsing",), "leave the model's text as it is, thoughts and tool calls included",
         negative=("--no-skip-chat-parsing",), field="chat.skip_parsing", env="LLAMA_ARG_SKIP_CHAT_PARSING",
     ),
 )  # fmt: skip
