@@ -75,6 +75,8 @@ class Engine:
 
     Attributes:
         slots: One per sequence of the target's cache.
+        similarity: A request gets the idle slot that knows most of its prompt if that is more than this share of it,
+            else the slot idle longest.
     """
 
     def __init__(
@@ -90,7 +92,8 @@ class Engine:
         self._counting = np.arange(max(n_ctx, size), dtype=np.int32)  # positions and row numbers
         self._slot_rows = [np.full(size, slot.index, dtype=np.int32) for slot in self.slots]
         self._no_draft = Draft()
-        self._n_steps = 0
+        self.similarity = 0.0
+        self._n_steps = self._n_admitted = 0
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -118,9 +121,9 @@ class Engine:
     def step(self, sequences: Iterable[Sequence]) -> bool:
         """Takes requests one round further, or a chunk of their prompts; all in one forward of the target.
 
-        Requests without a slot get one in the order given, as long as there are idle ones; a request keeps its slot
-        until it ends. Tokens are added to `Sequence.events`. An error that one request meets ends this one only and is
-        found in its `error`.
+        Requests without a slot get one in the order given, as long as there are idle ones; one that wants a certain
+        slot or waits for its twin is passed over. A request keeps its slot until it ends. Tokens are added to
+        `Sequence.events`. An error that one request meets ends this one only and is found in its `error`.
 
         Returns:
             Whether there was anything to do.
@@ -144,6 +147,12 @@ class Engine:
             raise
         return True
 
+    def can_begin(self, sequence: Sequence) -> bool:
+        """Whether a request without a slot would get one: one that it may have is idle, and its twin's prompt is in."""
+        twin = sequence.twin
+        is_early = twin is not None and not twin.is_done and twin.is_reading and not self.chain.reads_features
+        return not is_early and bool(self._idle(sequence))
+
     def use(self, chain: DrafterChain, rule: VerifyRule) -> None:
         """Replaces the drafters and the rule; requests under way are ended, and all slots forget what they held."""
         self.chain, self.rule = chain, rule
@@ -155,6 +164,11 @@ class Engine:
             if slot.sequence is not None:
                 slot.sequence.end()
             self._rewind(slot, 0)
+
+    def forget(self, slot: Slot) -> None:
+        """Has an idle slot hold nothing."""
+        assert slot.sequence is None
+        self._rewind(slot, 0)
 
     def make_room(self) -> None:
         """Sees to it that a slot is idle: ends the request that has not been taken further for the longest."""
@@ -244,18 +258,26 @@ class Engine:
 
     def _admit(self, sequence: Sequence) -> bool:
         """Gives the request the idle slot that knows most of its prompt, else that idle longest; False if none is."""
-        idle = [slot for slot in self.slots if slot.sequence is None]
-        if not idle:
+        if not self.can_begin(sequence):
             return False
-        begun = time.perf_counter_ns()
-        keep, _, index = max((self._reusable(slot, sequence), -slot.last_used, -slot.index) for slot in idle)
-        slot = self.slots[-index]
+        idle, twin, begun = self._idle(sequence), sequence.twin, time.perf_counter_ns()
+        enough = self.similarity * len(sequence.prompt)
+        known = [(self._reusable(slot, sequence), slot) for slot in idle]
+        keep, slot = max(known, key=lambda each: (each[0] > enough and each[0], -each[1].last_used, -each[1].index))
         self._rewind(slot, keep)
+        if twin is not None:
+            keep = self._copy(twin, slot, sequence)
         slot.sequence, sequence.slot, sequence.slot_index, sequence.n_read = sequence, slot, slot.index, keep
+        sequence.number, self._n_admitted = self._n_admitted, self._n_admitted + 1
         sequence.drafters = self.chain.counters(slot.index)
         sequence.timings.cache_n = keep
         sequence.timings.prompt_ns = time.perf_counter_ns() - begun
         return True
+
+    def _idle(self, sequence: Sequence) -> list[Slot]:
+        """The idle slots that the request may get."""
+        wanted, slots = sequence.wanted_slot, self.slots
+        return [slot for slot in (slots if wanted is None else (slots[wanted % len(slots)],)) if slot.sequence is None]
 
     def _reusable(self, slot: Slot, sequence: Sequence) -> int:
         """Tokens of the slot that the request's prompt begins with and that need not be evaluated again.
@@ -271,6 +293,18 @@ class Engine:
         if self.chain.reads_features:
             keep = max(0, keep - 1)
         return keep if self.target.cache.can_truncate(slot.index, keep) else 0
+
+    def _copy(self, twin: Sequence, slot: Slot, sequence: Sequence) -> int:
+        """Copies what the twin's slot knows of the prompt, if that is more; returns how many tokens there are then."""
+        source, n_known = self.slots[twin.slot_index], len(slot.history)
+        if twin.slot_index < 0 or source is slot or self.chain.reads_features:
+            return n_known
+        n = self._reusable(source, sequence)
+        if n <= n_known:
+            return n_known
+        self.target.cache.copy(source.index, slot.index, n)
+        slot.history[:] = source.history[:n]
+        return n
 
     def _rewind(self, slot: Slot, length: int) -> None:
         """A new request keeps the first `length` tokens of the slot."""

@@ -6,6 +6,7 @@ The server, `generate --prompts -np N` and `stats -np N` all run their steps her
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from specli.engine.loop import Engine
 from specli.engine.sequence import Sequence
@@ -21,12 +22,13 @@ class Scheduler:
     Attributes:
         sequences: Those that have not ended, in order of arrival.
         n_running: Requests that run at once at most.
+        engine: As given.
     """
 
     def __init__(self, engine: Engine, n_running: int | None = None) -> None:
         self.sequences: list[Sequence] = []
         self.n_running = len(engine.slots) if n_running is None else min(n_running, len(engine.slots))
-        self._engine = engine
+        self.engine = engine
 
     def add(self, sequence: Sequence) -> None:
         """Takes a request; it begins in one of the next steps."""
@@ -43,13 +45,15 @@ class Scheduler:
         """
         waiting = [each for each in self.sequences if not each.is_done]
         running = [each for each in waiting if each.slot is not None]
-        running += [each for each in waiting if each.slot is None][: self.n_running - len(running)]
+        room = self.n_running - len(running)
+        if room:
+            running += islice((each for each in waiting if each.slot is None and self.engine.can_begin(each)), room)
         try:
             if running:
-                self._engine.step(running)
+                self.engine.step(running)
         finally:
             self.sequences = [each for each in waiting if not each.is_done]
-        return len(running)
+        return sum(each.slot_index >= 0 for each in running)
 
     def run(self, requests: Iterable[Sequence], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Sequence]:
         """Answers requests; the next one is taken from `requests` when there is room for it to run.

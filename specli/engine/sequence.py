@@ -100,7 +100,11 @@ class Sequence:
         sampler: As given.
         slot: Where its tokens are; None before the first step and after the last.
         slot_index: The number of that slot, still known afterwards; -1 before.
+        number: How many requests got a slot before it; -1 before it has one.
         reuses: What a slot holds of the prompt is not evaluated again. Set before the first step, if at all.
+        wanted_slot: Number of the only slot that it may get; None = any. Set before the first step, if at all.
+        twin: A request with the same prompt, for which this one waits, so as to copy what it has evaluated. Set before
+            the first step, if at all.
         n_read: Tokens of the prompt that are in the cache.
         tokens: Generated token ids, end token included.
         text: Their text, up to a stop string.
@@ -122,8 +126,10 @@ class Sequence:
         self.request = request
         self.sampler = sampler
         self.slot: Slot | None = None
-        self.slot_index = -1
+        self.slot_index = self.number = -1
         self.reuses = True
+        self.wanted_slot: int | None = None
+        self.twin: Sequence | None = None
         self.n_read = 0
         self.tokens: list[int] = []
         self.text = ""

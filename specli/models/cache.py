@@ -9,7 +9,7 @@ room for, likewise at no cost, or to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from specli.errors import IncompatibleError
 from specli.gguf.quant import QuantType
 from specli.gguf.types import CACHE_TYPES
-from specli.kernels.ops import Executor, KVLayer, RecurrentLayer
+from specli.kernels.ops import Array, Executor, KVLayer, RecurrentLayer
 from specli.models.architecture import DeltaConfig, LayerConfig
 
 _ROTATION = 64  # elements; order of the smallest Walsh-Hadamard matrix, and the one for values
@@ -74,6 +74,7 @@ class KVCache:
         layers: One `CacheLayer` per record.
         n_slots: Sequences.
         capacity: Cells per slot.
+        type_labels: Names of the storage types of keys and values.
 
     Raises:
         IncompatibleError: A type that caches do not have, or a head that is not a whole number of quant blocks.
@@ -129,6 +130,7 @@ class KVCache:
                 rotation_k = _rotation_k(layer, attention) if can_turn and type_k.block_size > 1 else 0
                 can_turn_v = can_turn and type_v.block_size > 1 and layer.head_size_v % _ROTATION == 0
                 self.layers.append(CacheLayer(kv, rotation_k, _ROTATION if can_turn_v else 0))
+        self.type_labels = (type_k.label, type_v.label)
         self._lengths = [0] * n_slots
         self._max_rewind = max_rewind if len(attention) < len(layers) else capacity
         self._oldest = [0] * n_slots  # lowest position that recurrent layers can go on from, besides 0
@@ -157,6 +159,30 @@ class KVCache:
         assert self.can_truncate(slot, length), f"states before position {self._oldest[slot]} are gone"
         self._lengths[slot] = length
         self._oldest[slot] = min(self._oldest[slot], length)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Gives slot `target` the first `length` tokens of slot `source`, which can be cut to that many."""
+        assert self.can_truncate(source, length), f"states before position {self._oldest[source]} are gone"
+        for of, to in zip(self.arrays(source, length), self.arrays(target, length), strict=True):
+            to[:] = of
+        self._lengths[target], self._oldest[target] = length, min(self._oldest[source], length)
+
+    def oldest(self, slot: int) -> int:
+        """The lowest position that recurrent layers can go on from, besides 0."""
+        return self._oldest[slot]
+
+    def restored(self, slot: int, length: int, oldest: int) -> None:
+        """Notes that `arrays` of the slot were filled with `length` tokens."""
+        self._lengths[slot], self._oldest[slot] = length, oldest
+
+    def arrays(self, slot: int, length: int) -> Iterator[Array]:
+        """Views of all that the slot holds of its first `length` tokens: cells, and the rings of recurrent layers."""
+        for layer in {id(layer): layer for layer in self.layers}.values():
+            storage = layer.storage
+            if isinstance(storage, KVLayer):
+                yield from (storage.k[slot, :, :length], storage.v[slot, :, :length])
+            else:
+                yield from (storage.inputs[slot], storage.states[slot])
 
     def written(self, positions: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> None:
         """Notes that a forward wrote the cells `(slots[t], positions[t])`; positions ascend within a slot."""

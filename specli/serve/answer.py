@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from specli.engine.sequence import Sequence, TokenLogprob
 from specli.serve.errors import RequestError
 from specli.serve.fields import Params
-from specli.serve.records import ChatForm, CompletionForm, Form, event, timings_record
-from specli.serve.worker import Batch, Ticket, Worker
+from specli.serve.records import ChatForm, CompletionForm, Form, early_timings, event, timings_record
+from specli.serve.worker import Batch, Progress, Ticket, Worker
 
 MAX_UNREAD = 4096
 """Steps of an answer that may wait for a client that does not read; then the answer is given up."""
@@ -25,11 +25,15 @@ class Answer:
     Args:
         sequences: What is generated, in the order of the answer.
         worker: Runs them.
+        tells_progress: Batches tell how far prompts have been read.
     """
 
-    def __init__(self, sequences: list[Sequence], worker: Worker) -> None:
+    def __init__(self, sequences: list[Sequence], worker: Worker, *, tells_progress: bool = False) -> None:
         self.sequences = sequences
-        self.tickets = [Ticket(sequence, index, self._put) for index, sequence in enumerate(sequences)]
+        self.tickets = [
+            Ticket(sequence, index, self._put, tells_progress=tells_progress)
+            for index, sequence in enumerate(sequences)
+        ]
         self._is_given_up = False
         self._worker = worker
         self._queue: asyncio.Queue[Batch] = asyncio.Queue()
@@ -77,10 +81,12 @@ class _Pending:
 
     Attributes:
         has_begun: Its first event is out.
+        has_progress: An event has told how much of the prompt was found in a slot.
         logprobs: Of tokens whose text is held back.
     """
 
     has_begun: bool = False
+    has_progress: bool = False
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
@@ -90,7 +96,8 @@ async def stream(answer: Answer, form: Form, params: Params, first: Batch) -> As
     n_open, batch = len(answer.sequences), first
     try:
         while True:
-            yield b"".join(map(event, events_of(answer, form, params, batch, pending[batch.index])))
+            if events := events_of(answer, form, params, batch, pending[batch.index]):
+                yield b"".join(map(event, events))
             n_open -= batch.is_last
             if not n_open:
                 break
@@ -114,13 +121,20 @@ def events_of(answer: Answer, form: Form, params: Params, batch: Batch, pending:
     """The events of one batch."""
     index, sequence = batch.index, answer.sequences[batch.index]
     events: list[dict[str, object]] = []
-    if not pending.has_begun:
+    if batch.progress is not None:
+        found = [] if pending.has_progress else [Progress(sequence.timings.cache_n, 0)]
+        pending.has_progress = True
+        for progress in (*found, batch.progress):
+            events += form.progress(sequence, index, progress)
+            if params.has_timings:
+                events[-1]["timings"] = early_timings(sequence, progress)
+    if not pending.has_begun and (batch.events or batch.is_last):
         pending.has_begun = True
         events += form.begin(index)
     for token in batch.events:
         if token.logprob is not None:
             pending.logprobs.append(token.logprob)
-        if not token.text and not (params.has_tokens and not form.ends_with_done):
+        if not token.text and form.ends_with_done:
             continue
         parts = form.parts(sequence, index, token, pending.logprobs)
         if parts:

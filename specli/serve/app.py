@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,7 +17,10 @@ from starlette.responses import Response
 
 from specli.engine.config import RequestConfig
 from specli.engine.load import Run
-from specli.engine.sequence import Sequence
+from specli.engine.loop import Engine
+from specli.engine.sequence import Sequence, Slot
+from specli.engine.slot_file import model_mark, put_slot, read_slot, take_slot, write_slot
+from specli.errors import ResourceError, SpecliError, UnsupportedError
 from specli.serve.answer import Answer, stream
 from specli.serve.chat import Chat, ChatPrompts
 from specli.serve.config import ServeConfig
@@ -39,6 +43,7 @@ Value = TypeVar("Value")
 
 RETRY_AFTER = 1  # seconds
 MAX_PROMPTS = 256  # in one request
+MAX_NAME = 240  # bytes of the name of a saved slot
 N_READERS = 2  # threads that parse bodies, render templates, tokenize and compile grammars
 
 DISABLED = {
@@ -57,7 +62,6 @@ DISABLED = {
     "/v1/chat/completions/control": "Running answers cannot be controlled in this server",
     "/v1/audio/transcriptions": "The current model does not support audio input.",
     "/lora-adapters": "LoRA adapters are not supported by this server",
-    "/slots/": "This server does not support slots action. Start it with `--slot-save-path`",
     "/tools": "Built-in tools are not supported by this server",
     "/cors-proxy": "This server has no proxy",
 }
@@ -88,6 +92,11 @@ class Loaded:
     chat: ChatPrompts
     base: RequestConfig
     name: str
+
+    @cached_property
+    def mark(self) -> str:
+        """What saved slots belong to."""
+        return model_mark(self.run.engine, self.run.loader.file.path)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -130,10 +139,12 @@ class Service:
             ("GET", "/props"): self.props,
             ("POST", "/props"): self.change_props,
             ("GET", "/slots"): self.slots,
+            ("POST", "/slots/"): self.change_slot,
             ("GET", "/metrics"): self.metrics,
             ("POST", "/tokenize"): self.tokenize,
             ("POST", "/detokenize"): self.detokenize,
             ("POST", "/apply-template"): self.apply_template,
+            ("POST", "/chat/completions/input_tokens"): self.input_tokens,
             ("POST", "/v1/chat/completions/input_tokens"): self.input_tokens,
             ("POST", "/completion"): self.complete,
             ("POST", "/completions"): self.complete,
@@ -155,6 +166,7 @@ class Service:
             reasoning_format=config.reasoning_format,
             is_parsed=config.is_parsed,
         )
+        run.engine.similarity = config.similarity or 1.0  # nothing is more than all of a prompt
         self.loaded = Loaded(run, chat, replace(base, sampling=sampling), name)
 
     def close(self) -> None:
@@ -169,6 +181,7 @@ class Service:
         """Answers a request, or has its error raised."""
         method, path = scope["method"], scope["path"]
         if path.startswith("/slots/"):
+            scope = {**scope, "path_params": {"slot": path.removeprefix("/slots/")}}
             path = "/slots/"
         handler = self._routes.get(("GET" if method == "HEAD" else method, path))
         if handler is None:
@@ -197,7 +210,7 @@ class Service:
         info = {
             "id": loaded.name,
             "aliases": sorted(self._config.aliases),
-            "tags": [],
+            "tags": sorted(self._config.tags),
             "object": "model",
             "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
             "created": int(time.time()),
@@ -240,7 +253,7 @@ class Service:
         loaded, config = self._loaded(), self._config
         run, tokenizer = loaded.run, loaded.run.tokenizer
         defaults = Params(loaded.base, ping_interval=config.ping_interval)
-        settings = settings_record(defaults, loaded.base.sampling.settings(), loaded.types)
+        settings = settings_record(defaults, loaded.base.sampling.settings(), loaded.types, run.tokenizer.eog_ids)
         return json_response(
             {
                 "default_generation_settings": {"params": settings, "n_ctx": run.engine.n_ctx},
@@ -282,13 +295,17 @@ class Service:
                 "is_processing": sequence is not None,
             }
             if sequence is not None:
+                record["id_task"] = sequence.number
                 n_predict, n_decoded = sequence.request.n_predict, len(sequence.tokens)
                 record |= {
                     "n_prompt_tokens": len(sequence.prompt),
                     "n_prompt_tokens_processed": sequence.timings.prompt_n,
                     "n_prompt_tokens_cache": sequence.timings.cache_n,
                     "params": settings_record(
-                        Params(sequence.request), sequence.request.sampling.settings(), loaded.types
+                        Params(sequence.request),
+                        sequence.request.sampling.settings(),
+                        loaded.types,
+                        loaded.run.tokenizer.eog_ids,
                     ),
                     "next_token": [
                         {
@@ -303,6 +320,46 @@ class Service:
         if request.query_params.get("fail_on_no_slot") and all(record["is_processing"] for record in records):
             raise RequestError("no slot available", "unavailable_error")
         return json_response(records)
+
+    async def change_slot(self, request: Request) -> Response:
+        """Saves, restores or erases what a slot holds."""
+        folder, loaded = self._config.slot_path, self._loaded()
+        if folder is None:
+            raise disabled("This server does not support slots action. Start it with `--slot-save-path`")
+        number, action = request.path_params["slot"], request.query_params.get("action", "")
+        if not (number.isdecimal() and number.isascii() and len(number) < 10):
+            raise RequestError("Invalid slot ID")
+        if action not in ("save", "restore", "erase"):
+            raise RequestError("Invalid action")
+        if int(number) >= loaded.n_slots:
+            raise RequestError("Invalid slot ID")
+        if action == "erase":
+            return json_response({"id_slot": int(number), "n_erased": await self._with_slot(int(number), _erase)})
+        path = folder / await self._read(request, read_filename)
+        begun, threads = time.perf_counter(), asyncio.get_running_loop()
+        record: dict[str, Any] = {"id_slot": int(number), "filename": path.name}
+        try:
+            mark = await threads.run_in_executor(None, lambda: loaded.mark)
+            if action == "save":
+                state = await self._with_slot(int(number), lambda engine, slot: take_slot(engine, slot, mark))
+                record["n_saved"] = len(state.tokens)
+                record["n_written"] = await threads.run_in_executor(None, write_slot, path, state)
+            else:
+                state = await threads.run_in_executor(None, read_slot, path, mark)
+                await self._with_slot(int(number), lambda engine, slot: put_slot(engine, slot, state))
+                record["n_restored"] = len(state.tokens)
+                record["n_read"] = path.stat().st_size
+        except UnsupportedError as error:
+            raise RequestError(str(error), "not_supported_error") from None
+        except ResourceError as error:
+            raise RequestError(f"Unable to save slot: {error}", "server_error") from None
+        except SpecliError as error:
+            raise RequestError(f"Unable to restore slot: {error}") from None
+        return json_response({**record, "timings": {f"{action}_ms": (time.perf_counter() - begun) * 1e3}})
+
+    async def _with_slot(self, number: int, work: Callable[[Engine, Slot], Value]) -> Value:
+        result: Value = await asyncio.wrap_future(self.worker.call(number, work))
+        return result
 
     async def metrics(self, request: Request) -> Response:
         """Counters as Prometheus text."""
@@ -383,6 +440,8 @@ class Service:
             tokenizer,
             n_slots=loaded.n_slots,
             ping_interval=self._config.ping_interval,
+            is_verbose=self._config.is_verbose,
+            reuses=self._config.reuses,
             n_vocab=engine.target.config.n_vocab,
         )
         if chat is not None:
@@ -394,7 +453,7 @@ class Service:
             raise RequestError(
                 f"{len(prompts) * params.n} answers are asked for at once, at most {MAX_PROMPTS} are given"
             )
-        sequences = []
+        sequences: list[Sequence] = []
         for prompt in prompts:
             if len(prompt) >= engine.n_ctx:
                 raise RequestError(
@@ -407,6 +466,10 @@ class Service:
             for number in range(params.n):
                 sequence = engine.sequence(prompt, params.numbered(number))
                 sequence.reuses = params.reuses
+                if number:
+                    sequence.twin = sequences[-number]
+                elif params.slot >= 0:
+                    sequence.wanted_slot = params.slot
                 sequences.append(sequence)
         return sequences, params
 
@@ -421,7 +484,7 @@ class Service:
         sequences, params = await self._read(request, read)
         self._check_queue(len(sequences))
         form: Form = form_type(Context(params, loaded.name, loaded.types, loaded.run.tokenizer))
-        answer = Answer(sequences, self.worker)
+        answer = Answer(sequences, self.worker, tells_progress=params.has_progress and params.is_stream)
         self._answers.add(answer)
         is_handed_on = False
         try:
@@ -479,6 +542,30 @@ class Service:
                 raise RequestError.of(error) from error
 
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+
+def _erase(engine: Engine, slot: Slot) -> int:
+    n_tokens = len(slot.history)
+    engine.forget(slot)
+    return n_tokens
+
+
+def read_filename(body: Mapping[str, Any]) -> str:
+    """The name of a file in a folder, without any path.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    name = body.get("filename")
+    if (
+        not isinstance(name, str)
+        or not name.isprintable()
+        or any(letter in name for letter in '/\\:*?"<>|')
+        or name != name.strip(". ")
+        or not 0 < len(name.encode()) < MAX_NAME
+    ):
+        raise RequestError("Invalid filename")
+    return name
 
 
 class QueueFullError(RequestError):

@@ -122,16 +122,15 @@ SAMPLING: dict[str, Number] = {
 
 N_PREDICT = count("n_predict", "max_completion_tokens", "max_tokens", low=-1)
 N_PROBS = Number(("n_probs", "logprobs"), 0, MAX_PROBS, is_hard=True, is_whole=True)
+SLOT = Number(("id_slot",), -1, INT_MAX, is_whole=True)
 PING = count("sse_ping_interval", low=-1)
 DRY_BASE = Number(("dry_base",))
 SEED = Number(("seed",), -INT64_MAX, INT64_MAX, is_whole=True, is_hard=True)
 
 UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
-    "id_slot": lambda value: value == -1,
     "n_indent": lambda value: value == 0,
     "t_max_predict_ms": lambda value: value in (0, -1),
     "n_cache_reuse": lambda value: value == 0,
-    "return_progress": lambda value: value is False,
     "post_sampling_probs": lambda value: value is False,
     "lora": lambda value: value == [],
     "grammar_lazy": lambda value: value is False,
@@ -155,11 +154,13 @@ class Params:
         is_stream: Tokens come as they are made.
         has_usage: A stream ends with an event of token counts.
         has_timings: Every event of a stream has timings.
+        has_progress: A stream tells how far the prompt has been read.
         has_tokens: Native answers have token ids.
         is_verbose: OpenAI's answers have the native one within.
         reuses: What a slot holds of the prompt is not evaluated again.
         response_fields: Paths of the native answer that are wanted; empty = all of it.
         ping_interval: Seconds of silence after which a stream gets a comment; -1 = never.
+        slot: Number of the slot that is wanted; -1 = any.
         shows_drafters: Every event of a stream names the drafter of its token.
         answer_form: How thoughts and calls stand in the answer to a conversation.
     """
@@ -169,11 +170,13 @@ class Params:
     is_stream: bool = False
     has_usage: bool = False
     has_timings: bool = False
+    has_progress: bool = False
     has_tokens: bool = False
     is_verbose: bool = False
     reuses: bool = True
     response_fields: tuple[str, ...] = field(default=())
     ping_interval: int = 30
+    slot: int = -1
     shows_drafters: bool = False
     answer_form: AnswerForm = field(default_factory=AnswerForm)
 
@@ -233,7 +236,15 @@ def texts(body: Body, name: str) -> tuple[str, ...]:
 
 
 def read_params(
-    body: Body, base: RequestConfig, tokenizer: Tokenizer, *, n_slots: int, ping_interval: int, n_vocab: int
+    body: Body,
+    base: RequestConfig,
+    tokenizer: Tokenizer,
+    *,
+    n_slots: int,
+    ping_interval: int,
+    is_verbose: bool,
+    reuses: bool,
+    n_vocab: int,
 ) -> Params:
     """The settings of a request.
 
@@ -243,6 +254,8 @@ def read_params(
         tokenizer: The target's.
         n_slots: Most answers per prompt.
         ping_interval: The server's.
+        is_verbose: What counts where the request does not say.
+        reuses: The same for `cache_prompt`.
         n_vocab: Width of the logits.
 
     Raises:
@@ -266,11 +279,13 @@ def read_params(
         is_stream=flag(body, "stream"),
         has_usage=isinstance(options, dict) and flag(options, "include_usage"),
         has_timings=flag(body, "timings_per_token"),
+        has_progress=flag(body, "return_progress"),
         has_tokens=flag(body, "return_tokens"),
-        is_verbose=flag(body, "verbose"),
-        reuses=flag(body, "cache_prompt", default=True),
+        is_verbose=flag(body, "verbose", default=is_verbose),
+        reuses=flag(body, "cache_prompt", default=reuses),
         response_fields=texts(body, "response_fields"),
         ping_interval=ping_interval if ping is None else int(ping),
+        slot=-1 if (slot := SLOT.read(body)) is None else int(slot),
         shows_drafters=flag(body, "return_drafters"),
     )
 

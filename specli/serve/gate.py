@@ -28,6 +28,8 @@ FREE = ("/health", "/v1/health", "/")
 
 MAX_BODY = 32 << 20  # bytes
 MAX_TARGET = 8192  # bytes of path and query
+NOWHERE = "/.."
+"""A path that no route has."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -72,6 +74,11 @@ class Gate:
         """Answers one request."""
         if scope["type"] != "http":
             return
+        prefix = self._config.prefix
+        if prefix and scope["path"].startswith(f"{prefix}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(prefix)}
+        elif prefix:
+            scope = {**scope, "path": NOWHERE}
         headers = Headers(scope=scope)
         has_begun = False
 
@@ -80,6 +87,7 @@ class Gate:
             if message["type"] == "http.response.start":
                 has_begun = True
                 self._add_headers(MutableHeaders(scope=message), headers)
+                message["headers"] = [(name.title(), value) for name, value in message["headers"]]
             await asyncio.wait_for(send(message), self._config.timeout or None)
 
         try:
@@ -101,9 +109,9 @@ class Gate:
         """An answer that needs no route; None if the routes have to give it."""
         if scope["method"] == "OPTIONS":
             allowed = {
-                "Access-Control-Allow-Credentials": "true",
-                "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
-                "Access-Control-Allow-Headers": "*",
+                "Access-Control-Allow-Credentials": "true" if self._config.cors_credentials else "false",
+                "Access-Control-Allow-Methods": self._config.cors_methods,
+                "Access-Control-Allow-Headers": self._config.cors_headers,
             }
             return Response(b"", 200, allowed, media_type="text/html")
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET:
@@ -118,7 +126,7 @@ class Gate:
     def _add_headers(self, answer: MutableHeaders, asked: Headers) -> None:
         answer["Server"] = "specli"
         origin = self._config.cors_origins
-        if origin == "*":
+        if origin == "*" and self._config.cors_credentials:  # browsers send no credentials to a star
             answer["Access-Control-Allow-Origin"] = asked.get("origin", "")
         elif origin == "localhost":
             given = asked.get("origin", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -15,6 +16,7 @@ from specli.engine.sequence import Sequence, TokenEvent, TokenLogprob
 from specli.engine.stats import Timings
 from specli.sampling.settings import SamplingSettings
 from specli.serve.fields import Params
+from specli.serve.worker import Progress
 from specli.tokenizer import Tokenizer
 from specli.tokenizer.answer import AnswerReader
 from specli.tokenizer.calls import Piece
@@ -54,9 +56,31 @@ class Context:
     id: str = field(default_factory=lambda: "chatcmpl-" + uuid.uuid4().hex)
 
 
+def early_timings(sequence: Sequence, progress: Progress) -> dict[str, Any]:
+    """Times and counts of a request whose prompt has been read so far."""
+    cache_n = sequence.timings.cache_n
+    return _timings(Timings(cache_n=cache_n, prompt_n=progress.n_read - cache_n, prompt_ns=progress.ns))
+
+
 def timings_record(sequence: Sequence) -> dict[str, Any]:
-    """Times and counts of a request; rates without a denominator are 0. `drafters` is specli's own."""
-    t: Timings = sequence.timings
+    """Times and counts of a request. `drafters` is specli's own."""
+    record = _timings(sequence.timings)
+    if sequence.drafters:
+        record["drafters"] = [
+            {
+                "type": stats.name,
+                "draft_n": stats.gen_tokens,
+                "draft_n_accepted": stats.acc_tokens,
+                "n_drafts": stats.gen_drafts,
+                "accepted_per_position": list(stats.acc_per_pos),
+            }
+            for stats in sequence.drafters
+        ]
+    return record
+
+
+def _timings(t: Timings) -> dict[str, Any]:
+    """Rates without a denominator are 0."""
     prompt_ms, predicted_ms = t.prompt_ns / 1e6, t.predicted_ns / 1e6
     record: dict[str, Any] = {
         "cache_n": t.cache_n,
@@ -71,18 +95,17 @@ def timings_record(sequence: Sequence) -> dict[str, Any]:
     }
     if t.draft_n:
         record |= {"draft_n": t.draft_n, "draft_n_accepted": t.draft_n_accepted}
-    if sequence.drafters:
-        record["drafters"] = [
-            {
-                "type": stats.name,
-                "draft_n": stats.gen_tokens,
-                "draft_n_accepted": stats.acc_tokens,
-                "n_drafts": stats.gen_drafts,
-                "accepted_per_position": list(stats.acc_per_pos),
-            }
-            for stats in sequence.drafters
-        ]
     return record
+
+
+def progress_record(sequence: Sequence, progress: Progress) -> dict[str, Any]:
+    """How far the prompt has been read."""
+    return {
+        "total": len(sequence.prompt),
+        "cache": sequence.timings.cache_n,
+        "processed": progress.n_read,
+        "time_ms": progress.ns // 1_000_000,
+    }
 
 
 def usage_record(sequences: Iterable[Sequence]) -> dict[str, Any]:
@@ -111,9 +134,12 @@ def probabilities(items: Iterable[TokenLogprob], tokenizer: Tokenizer) -> list[d
     ]
 
 
-def settings_record(params: Params, sampling: SamplingSettings, types: tuple[str, ...]) -> dict[str, Any]:
-    """What a request was generated with."""
+def settings_record(
+    params: Params, sampling: SamplingSettings, types: tuple[str, ...], end_ids: Iterable[int] = ()
+) -> dict[str, Any]:
+    """What a request was generated with. A bias of minus infinity, which those of `end_ids` get too, is null."""
     s, request = sampling, params.request
+    banned = [(token, -math.inf) for token in end_ids] if s.ignore_eos else []
     return {
         "seed": s.seed,
         "temperature": s.temperature,
@@ -145,7 +171,9 @@ def settings_record(params: Params, sampling: SamplingSettings, types: tuple[str
         "n_predict": request.n_predict,
         "ignore_eos": s.ignore_eos,
         "stream": params.is_stream,
-        "logit_bias": [{"token": token, "bias": max(bias, LOWEST)} for token, bias in s.logit_bias],
+        "logit_bias": [
+            {"token": token, "bias": None if math.isinf(bias) else bias} for token, bias in (*s.logit_bias, *banned)
+        ],
         "n_probs": request.logprobs,
         "min_keep": s.min_keep,
         "grammar": s.grammar or "",
@@ -176,7 +204,8 @@ def native_record(context: Context, sequence: Sequence, index: int, *, is_part: 
         "model": context.model,
         "tokens_predicted": len(sequence.tokens),
         "tokens_evaluated": len(sequence.prompt),
-        "generation_settings": settings_record(params, sampling, context.types) | {"seed": sequence.sampler.seed},
+        "generation_settings": settings_record(params, sampling, context.types, context.tokenizer.eog_ids)
+        | {"seed": sequence.sampler.seed},
         "prompt": context.tokenizer.decode(sequence.prompt, special=True),
         "has_new_line": "\n" in sequence.text,
         "truncated": sequence.stop == "context",
@@ -191,17 +220,18 @@ def native_record(context: Context, sequence: Sequence, index: int, *, is_part: 
 
 
 def select(record: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    """The members at these paths (`timings/prompt_n` moves `prompt_n` to the top); all without paths."""
+    """The members at these paths, such as `timings/prompt_n`, under the paths as their names; all without paths."""
     if not paths:
         return record
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = record
-        *parents, name = path.split("/")
-        for parent in parents:
-            value = value.get(parent) if isinstance(value, Mapping) else None
-        if isinstance(value, Mapping) and name in value:
-            found[name] = value[name]
+        for name in path.split("/"):
+            if not isinstance(value, Mapping) or name not in value:
+                break
+            value = value[name]
+        else:
+            found[path] = value
     return found
 
 
@@ -224,22 +254,29 @@ class NativeForm:
         """Events before the first token."""
         return []
 
+    def progress(self, sequence: Sequence, index: int, progress: Progress) -> list[dict[str, Any]]:
+        """An event while the prompt is read."""
+        return [{**self._event(sequence, index), "prompt_progress": progress_record(sequence, progress)}]
+
     def parts(
         self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]
     ) -> list[dict[str, Any]]:
-        """The events of a token with text."""
-        record: dict[str, Any] = {
+        """The events of a token."""
+        record = {**self._event(sequence, index), "content": token.text, "tokens": [token.id]}
+        if logprobs:
+            record["completion_probabilities"] = probabilities(logprobs, self._context.tokenizer)
+        return [record]
+
+    def _event(self, sequence: Sequence, index: int) -> dict[str, Any]:
+        return {
             "index": index,
-            "content": token.text,
-            "tokens": [token.id] if self._context.params.has_tokens else [],
+            "content": "",
+            "tokens": [],
             "stop": False,
             "id_slot": sequence.slot_index,
             "tokens_predicted": len(sequence.tokens),
             "tokens_evaluated": len(sequence.prompt),
         }
-        if logprobs:
-            record["completion_probabilities"] = probabilities(logprobs, self._context.tokenizer)
-        return [record]
 
     def end(self, sequence: Sequence, index: int, logprobs: list[TokenLogprob]) -> list[dict[str, Any]]:
         """Events behind the last token."""
@@ -309,6 +346,12 @@ class OpenAIForm(ABC):
     def begin(self, index: int) -> list[dict[str, Any]]:
         """Events before the first token."""
         return []
+
+    def progress(self, sequence: Sequence, index: int, progress: Progress) -> list[dict[str, Any]]:
+        """An event while the prompt is read."""
+        events = self.begin(index) or self._events(self._texts(index, ""), [])
+        events[-1]["prompt_progress"] = progress_record(sequence, progress)
+        return events
 
     def parts(
         self, sequence: Sequence, index: int, token: TokenEvent, logprobs: list[TokenLogprob]

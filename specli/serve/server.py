@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from specli.engine.config import RequestConfig
 from specli.engine.load import Run
-from specli.errors import ResourceError
+from specli.errors import ResourceError, UsageError
 from specli.serve.app import Service
 from specli.serve.config import ServeConfig
 from specli.serve.worker import Worker
@@ -22,12 +25,42 @@ BACKLOG = 1024
 LAST_WORDS = 2  # seconds for error events after the grace
 
 
-def listen(config: ServeConfig) -> socket.socket:
-    """A socket that listens; clients may connect from now on.
+UNIX = ".sock"
+"""How a host ends that is the path of a Unix socket."""
+
+
+def listen_all(config: ServeConfig) -> list[socket.socket]:
+    """A listening socket for each address, or none at all.
+
+    Raises:
+        UsageError: One port is to be chosen freely for several addresses.
+        ResourceError: As `listen`.
+    """
+    if not config.port and sum(not host.endswith(UNIX) for host in config.hosts) > 1:
+        raise UsageError("--port 0 is not supported with multiple TCP addresses")
+    found: list[socket.socket] = []
+    try:
+        for host in config.hosts:
+            found.append(listen(replace(config, host=host), is_alone=len(config.hosts) == 1))
+    except ResourceError:
+        for each in found:
+            each.close()
+        raise
+    return found
+
+
+def listen(config: ServeConfig, *, is_alone: bool = True) -> socket.socket:
+    """A socket that listens on the one address; clients may connect from now on.
+
+    Args:
+        config: Names the address.
+        is_alone: An IPv6 address may stand for IPv4, too.
 
     Raises:
         ResourceError: The address is not there, or in use.
     """
+    if config.host.endswith(UNIX):
+        return _listen_unix(Path(config.host))
     where = f"{config.host}:{config.port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -40,6 +73,8 @@ def listen(config: ServeConfig) -> socket.socket:
         ) from None
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not is_alone:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         found.bind(address)
         found.listen(BACKLOG)
     except (OSError, OverflowError) as error:
@@ -47,6 +82,25 @@ def listen(config: ServeConfig) -> socket.socket:
         raise ResourceError(
             f"cannot listen on {where}: {error}", hint="choose another --port, or 0 for a free one"
         ) from None
+    return found
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    """A Unix socket; one that a server left behind which is no more is replaced.
+
+    Raises:
+        ResourceError: The path cannot be bound, or somebody listens there.
+    """
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if path.is_socket() and probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink()
+        found.bind(str(path))
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        raise ResourceError(f"cannot listen on {path}: {error}", hint="choose another path for --host") from None
     return found
 
 
@@ -76,13 +130,13 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._http: _Http | None = None
 
-    def run(self, listening: socket.socket) -> None:
+    def run(self, *listening: socket.socket) -> None:
         """Serves; returns when the server has drained.
 
         Raises:
             SpecliError: The model cannot be loaded.
         """
-        asyncio.run(self._run(listening))
+        asyncio.run(self._run(list(listening)))
 
     def stop(self) -> None:
         """Takes no more requests and lets those under way finish; may be called from any thread."""
@@ -91,7 +145,7 @@ class Server:
             with suppress(RuntimeError):  # closed already
                 self._loop.call_soon_threadsafe(self._drain, http)
 
-    async def _run(self, listening: socket.socket) -> None:
+    async def _run(self, listening: list[socket.socket]) -> None:
         self._loop = loop = asyncio.get_running_loop()
         application = self._service.application()
         self._http = http = _Http(
@@ -118,7 +172,7 @@ class Server:
         worker = self._service.worker = Worker(self._opened, loop, end)
         with _signals(loop, lambda: self._drain(http)):
             worker.start()
-            await http.serve(sockets=[listening])
+            await http.serve(sockets=listening)
             worker.stop()
             if self._service.loaded is not None or worker.error is not None:
                 await ended.wait()

@@ -10,16 +10,31 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from specli.engine.load import Run
+from specli.engine.loop import Engine
 from specli.engine.scheduler import Scheduler
-from specli.engine.sequence import Sequence, TokenEvent
+from specli.engine.sequence import Sequence, Slot, TokenEvent
 from specli.serve.errors import RequestError
 from specli.serve.metrics import Metrics
 
 STOPPING = "the server is shutting down"
+
+
+class Progress(NamedTuple):
+    """How far a prompt has been read.
+
+    Attributes:
+        n_read: Tokens in the cache, those found there included.
+        ns: Time since the first of the others, nanoseconds.
+    """
+
+    n_read: int
+    ns: int
 
 
 @dataclass(frozen=True)
@@ -31,12 +46,14 @@ class Batch:
         events: New tokens; may be empty.
         is_last: Nothing more will come.
         error: What ended it, if an error did.
+        progress: How much of its prompt has been taken in, if that was asked for and is news.
     """
 
     index: int
     events: list[TokenEvent]
     is_last: bool
     error: RequestError | None = None
+    progress: Progress | None = None
 
 
 class Ticket:
@@ -46,16 +63,31 @@ class Ticket:
         sequence: What is to be generated.
         index: Its number in the client's request.
         deliver: Takes batches on the event loop.
+        tells_progress: A batch comes for every piece of the prompt.
 
     Attributes:
         is_cancelled: Nobody waits for it any more; may be set by any thread.
+        n_told: Prompt tokens that batches have told of.
     """
 
-    def __init__(self, sequence: Sequence, index: int, deliver: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, sequence: Sequence, index: int, deliver: Callable[[Batch], None], *, tells_progress: bool = False
+    ) -> None:
         self.sequence = sequence
         self.index = index
         self.deliver = deliver
+        self.tells_progress = tells_progress
         self.is_cancelled = False
+        self.n_told = 0
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Something to do with an idle slot."""
+
+    slot: int
+    work: Callable[[Engine, Slot], Any]
+    result: Future[Any]
 
 
 class Worker(threading.Thread):
@@ -85,6 +117,7 @@ class Worker(threading.Thread):
         self._on_end = on_end
         self._inbox: deque[Ticket] = deque()
         self._tickets: list[Ticket] = []
+        self._jobs: deque[_Job] = deque()
         self._wake = threading.Event()
         self._is_stopping = False
 
@@ -100,6 +133,13 @@ class Worker(threading.Thread):
         for ticket in tickets:
             ticket.is_cancelled = True
         self._wake.set()
+
+    def call(self, slot: int, work: Callable[[Engine, Slot], Any]) -> Future[Any]:
+        """Does something with a slot between steps, as soon as it is idle."""
+        result: Future[Any] = Future()
+        self._jobs.append(_Job(slot, work, result))
+        self._wake.set()
+        return result
 
     def stop(self) -> None:
         """Ends the thread at the next step; requests under way end with an error."""
@@ -125,10 +165,22 @@ class Worker(threading.Thread):
             while self._inbox:
                 self._tickets.append(self._inbox.popleft())
                 scheduler.add(self._tickets[-1].sequence)
+            for _ in range(len(self._jobs)):
+                self._do(scheduler.engine, self._jobs.popleft())
             if self._tickets:
                 self._step(scheduler)
             else:
                 self._wake.wait()
+
+    def _do(self, engine: Engine, job: _Job) -> None:
+        slot = engine.slots[job.slot]
+        if slot.sequence is not None:
+            self._jobs.append(job)
+        elif job.result.set_running_or_notify_cancel():
+            try:
+                job.result.set_result(job.work(engine, slot))
+            except Exception as error:  # whoever waits for the result gets it
+                job.result.set_exception(error)
 
     def _step(self, scheduler: Scheduler) -> None:
         for ticket in self._tickets:
@@ -157,6 +209,10 @@ class Worker(threading.Thread):
         error = RequestError(STOPPING, "unavailable_error")
         batches = [(each, Batch(each.index, [], is_last=True, error=error)) for each in tickets]
         self._tell(lambda: _deliver(batches))
+        while self._jobs:
+            job = self._jobs.popleft()
+            if job.result.set_running_or_notify_cancel():
+                job.result.set_exception(error)
 
     def _tell(self, call: Callable[[], None]) -> None:
         try:
@@ -168,7 +224,11 @@ class Worker(threading.Thread):
 def _batch(ticket: Ticket, failure: RequestError | None) -> Batch | None:
     """What there is to deliver; None if nothing."""
     sequence = ticket.sequence
-    if not sequence.events and not sequence.is_done:
+    progress = None
+    if ticket.tells_progress and ticket.n_told < sequence.n_read:
+        ticket.n_told = sequence.n_read
+        progress = Progress(sequence.n_read, sequence.timings.prompt_ns)
+    if not sequence.events and not sequence.is_done and progress is None:
         return None
     events = list(sequence.events)
     sequence.events.clear()
@@ -177,7 +237,7 @@ def _batch(ticket: Ticket, failure: RequestError | None) -> Batch | None:
         error = RequestError.of(sequence.error)
     elif sequence.is_done and sequence.stop == "interrupt" and not ticket.is_cancelled:
         error = failure
-    return Batch(ticket.index, events, sequence.is_done, error)
+    return Batch(ticket.index, events, sequence.is_done, error, progress)
 
 
 def _deliver(batches: list[tuple[Ticket, Batch]]) -> None:

@@ -41,10 +41,10 @@ def served() -> Iterator[Served]:
 
 
 @contextmanager
-def long_answer(served: Served) -> Iterator[socket.socket]:
+def long_answer(served: Served, **fields: Any) -> Iterator[socket.socket]:
     """A client in the middle of a long stream."""
     with served.connect() as client:
-        raw = json.dumps({**LONG, "stream": True}).encode()
+        raw = json.dumps({**LONG, "stream": True, **fields}).encode()
         client.sendall(b"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         yield client

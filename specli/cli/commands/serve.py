@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from specli.cli import opener
-from specli.cli.console import Console
+from specli.cli.console import DEBUG, Console
 from specli.cli.conversation.repl import template_variables
 from specli.cli.invocation import Invocation
 from specli.cli.prepare import request_config, run_config
@@ -31,17 +32,21 @@ def run(invocation: Invocation) -> None:
     if show_instead(invocation):
         return
     check_packages()
-    from specli.serve.server import Server, listen
+    from specli.serve.server import Server, listen_all
 
     config = invocation.config
-    serve = replace(config.serve, reasoning_format=config.chat.reasoning_format, is_parsed=not config.chat.skip_parsing)
+    serve = replace(
+        config.serve,
+        reasoning_format=config.chat.reasoning_format,
+        is_parsed=not config.chat.skip_parsing,
+        is_verbose=config.log.verbosity >= DEBUG,
+    )
     setup = replace(
         run_config(invocation.settings, config), n_slots=serve.n_slots, n_ctx=serve.slot_context(config.n_ctx)
     )
     with invocation.console() as console:
-        listening = listen(serve)
-        host, port = listening.getsockname()[:2]
-        console.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}, loading the model")
+        listening = listen_all(serve)
+        console.info(f"listening on {', '.join(map(address_of, listening))}, loading the model")
         warn_of_strangers(serve, console)
 
         def ready(run: Run) -> None:
@@ -56,14 +61,24 @@ def run(invocation: Invocation) -> None:
             template_variables(config),
             lambda: opener.open_run(setup, console.trace),
             ready,
-        ).run(listening)
+        ).run(*listening)
         console.info("all requests are done")
+
+
+def address_of(listening: socket.socket) -> str:
+    """Where clients find it."""
+    name = listening.getsockname()
+    if isinstance(name, str):
+        return name
+    host, port = name[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def warn_of_strangers(config: ServeConfig, console: Console) -> None:
     """Without a key other machines should not reach the server."""
-    if not config.api_keys and config.host not in LOCAL:
-        console.warn(f"anybody who reaches {config.host} can use this server: --api-key asks for a key")
+    strange = [host for host in config.hosts if host not in LOCAL and not host.endswith(".sock")]
+    if not config.api_keys and strange:
+        console.warn(f"anybody who reaches {', '.join(strange)} can use this server: --api-key asks for a key")
 
 
 def check_packages() -> None:

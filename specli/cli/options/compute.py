@@ -79,7 +79,7 @@ OPTIONS = (
     ),
     context(
         ("-cms", "--checkpoint-min-step"), "distance of checkpoints", kind=integer(),
-        idle="it belongs to the server's slots",
+        env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", idle="it belongs to the server's slots",
     ),
     context(
         ("-cram", "--cache-ram"), "prompt cache of the server", kind=integer(), env="LLAMA_ARG_CACHE_RAM",

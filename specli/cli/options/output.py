@@ -64,7 +64,7 @@ OPTIONS = (
     ),
     output(
         ("--perf",), "no effect here; generate has statistics lines at the end",
-        negative=("--no-perf",), env="LLAMA_ARG_PERF", commands=("chat", "stats", "synth"), is_elsewhere=True,
+        negative=("--no-perf",), env="LLAMA_ARG_PERF", commands=("chat", "stats", "synth", "serve"), is_elsewhere=True,
         idle="only generate has statistics lines at the end; in a chat /stats shows them",
     ),
     output(

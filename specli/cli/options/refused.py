@@ -93,9 +93,7 @@ OPTIONS = (
 )  # fmt: skip
 
 _OTHER = """
-    AGENT CACHE_IDLE_SLOTS CHECKPOINT_MIN_SPACING_NT CORS_CREDENTIALS CORS_HEADERS CORS_METHODS FIT_ESTIMATE
-    KV_UNIFIED_PER_SLOT MCP_SERVERS_CONFIG MCP_SERVERS_JSON MODELS_AUTOLOAD MODELS_MAX MTMD_BATCH_MAX_TOKENS
-    TAGS TOOLS_RUNTIME UI_CONFIG UI_CONFIG_FILE UI_MCP_PROXY
+    FIT_ESTIMATE UI_CONFIG UI_CONFIG_FILE
 """
 OTHER_VARIABLES = tuple(f"LLAMA_ARG_{name}" for name in _OTHER.split())
-"""Variables of llama.cpp's other programs, and of parts of the server that specli does not have."""
+"""Variables of llama.cpp's other programs, and of its page."""

@@ -1,10 +1,12 @@
 """Options of `specli serve`, and those of llama-server that it does not have."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from specli.cli.options.kinds import FLAG, Kind, concatenate, integer, number, path, text
 from specli.cli.options.option import Option
+from specli.cli.options.refused import MEDIA, PRESET
 from specli.files import user_path
 
 serve = partial(Option, panel="Server", commands=("serve",))
@@ -27,6 +29,20 @@ def read_key_file(name: str) -> tuple[str, ...]:
     return keys
 
 
+def read_prefix(value: str) -> str:
+    """Reads the beginning of paths: with a slash in front and none at the end, or nothing."""
+    inner = value.strip("/")
+    return f"/{inner}" if inner else ""
+
+
+def read_folder(value: str) -> Path:
+    """Reads the name of a folder that exists."""
+    found = user_path(value)
+    if not found.is_dir():
+        raise ValueError(f"not a directory: {value}")
+    return found
+
+
 KEYS = Kind("KEY,…", read_keys, merge=concatenate)
 KEY_FILE = Kind("FNAME", read_key_file, files="", merge=concatenate)
 
@@ -45,11 +61,13 @@ ONE_MODEL = "specli serve has one model, which -m names"
 NO_EMBEDDINGS = "specli generates text and has no embeddings"
 NO_TLS = "put a proxy with TLS before the server"
 NO_FILES = "the server has one page of its own and serves no files"
+NO_TOOLS = "the server runs no tools; clients do"
+NO_INFILL = "specli does not fill gaps"
 
 OPTIONS = (
     serve(
-        ("--host",), "address to listen on",
-        field="serve.host", kind=text("HOST"), env="LLAMA_ARG_HOST",
+        ("--host",), "addresses to listen on, or paths of Unix sockets that end in .sock",
+        field="serve.host", kind=text("HOST,…"), env="LLAMA_ARG_HOST",
     ),
     serve(
         ("--port",), "port to listen on; 0 = any free one",
@@ -75,6 +93,27 @@ OPTIONS = (
         ("-a", "--alias"), "names of the model for clients; the first in alphabetical order is shown",
         field="serve.aliases", kind=Kind("NAME,…", read_keys, merge=concatenate), env="LLAMA_ARG_ALIAS",
         default_text="the file's name",
+    ),
+    serve(
+        ("--tags",), "tags of the model for clients, which nothing else looks at",
+        field="serve.tags", kind=Kind("TAG,…", read_keys, merge=concatenate), env="LLAMA_ARG_TAGS", default_text="none",
+    ),
+    serve(
+        ("--kv-unified-per-slot",), "most tokens of context that a slot gets",
+        field="serve.slot_tokens", kind=integer(1), env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", default_text="any number",
+    ),
+    serve(
+        ("--cache-prompt",), "what a slot holds of a prompt is not evaluated again, unless a request says otherwise",
+        negative=("--no-cache-prompt",), field="serve.reuses", env="LLAMA_ARG_CACHE_PROMPT",
+    ),
+    serve(
+        ("-sps", "--slot-prompt-similarity"),
+        "share of its prompt that a slot must know to be preferred to the one idle longest; 0 = none is preferred",
+        field="serve.similarity", kind=number(0, 1, metavar="S"),
+    ),
+    serve(
+        ("--slot-save-path",), "folder of slots that POST /slots/N?action=save and restore write and read",
+        field="serve.slot_path", kind=Kind("PATH", read_folder, files=""),
     ),
     serve(
         ("--slots",), "GET /slots shows what the slots do",
@@ -105,6 +144,22 @@ OPTIONS = (
         field="serve.cors_origins", kind=text("ORIGIN"), env="LLAMA_ARG_CORS_ORIGINS",
     ),
     serve(
+        ("--cors-methods",), "methods that pages of other origins may use",
+        field="serve.cors_methods", kind=text("METHOD,…"), env="LLAMA_ARG_CORS_METHODS",
+    ),
+    serve(
+        ("--cors-headers",), "headers that pages of other origins may send; * = any",
+        field="serve.cors_headers", kind=text("HEADER,…"), env="LLAMA_ARG_CORS_HEADERS",
+    ),
+    serve(
+        ("--cors-credentials",), "pages of other origins may send cookies and keys",
+        negative=("--no-cors-credentials",), field="serve.cors_credentials", env="LLAMA_ARG_CORS_CREDENTIALS",
+    ),
+    serve(
+        ("--api-prefix",), "what the path of every route begins with",
+        field="serve.prefix", kind=Kind("PREFIX", read_prefix), env="LLAMA_ARG_API_PREFIX", default_text="nothing",
+    ),
+    serve(
         ("--prefill-assistant",), "a last message of the assistant is continued",
         negative=("--no-prefill-assistant",), field="serve.prefills", env="LLAMA_ARG_PREFILL_ASSISTANT",
     ),
@@ -121,17 +176,21 @@ OPTIONS = (
         why="each slot has a cache of its own",
     ),
     leave(
-        "--cache-prompt", negative=("--no-cache-prompt",), env="LLAMA_ARG_CACHE_PROMPT", satisfied=("on",),
-        why="a request says cache_prompt false if it wants its prompt evaluated anew",
+        "--cache-idle-slots", negative=("--no-cache-idle-slots",), env="LLAMA_ARG_CACHE_IDLE_SLOTS",
+        satisfied=("off",), why="what a slot holds stays there until another request needs the slot",
     ),
-    leave("-sps", "--slot-prompt-similarity", kind=number(), why="the slot that knows most of a prompt is taken"),
+    leave("--spm-infill", why=NO_INFILL),
+    leave("--embd-normalize", kind=integer(), why=NO_EMBEDDINGS),
+    leave("--mtmd-batch-max-tokens", kind=integer(), env="LLAMA_ARG_MTMD_BATCH_MAX_TOKENS", why=MEDIA),
+    leave("--models-max", kind=integer(), env="LLAMA_ARG_MODELS_MAX", why=ONE_MODEL),
+    leave(
+        "--models-autoload", negative=("--no-models-autoload",), env="LLAMA_ARG_MODELS_AUTOLOAD", why=ONE_MODEL,
+    ),
     leave("--threads-http", kind=integer(), env="LLAMA_ARG_THREADS_HTTP", why="one thread serves all connections"),
     leave("--reuse-port", env="LLAMA_ARG_REUSE_PORT", why="one process listens"),
     refuse("--cache-reuse", kind=integer(), env="LLAMA_ARG_CACHE_REUSE", satisfied=("0",),
            why="only a common beginning is reused"),
-    refuse("--slot-save-path", kind=path("PATH"), why="slots are not saved"),
     refuse("--path", kind=path("PATH"), env="LLAMA_ARG_STATIC_PATH", why=NO_FILES),
-    refuse("--api-prefix", kind=text("PREFIX"), env="LLAMA_ARG_API_PREFIX", why="routes are at the root"),
     refuse("--embedding", "--embeddings", env="LLAMA_ARG_EMBEDDINGS", why=NO_EMBEDDINGS),
     refuse("--rerank", "--reranking", env="LLAMA_ARG_RERANKING", why=NO_EMBEDDINGS),
     refuse("--pooling", kind=text(), env="LLAMA_ARG_POOLING", why=NO_EMBEDDINGS),
@@ -139,7 +198,19 @@ OPTIONS = (
     refuse("--ssl-cert-file", kind=path(), env="LLAMA_ARG_SSL_CERT_FILE", why=NO_TLS),
     refuse("--models-dir", kind=path("PATH"), env="LLAMA_ARG_MODELS_DIR", why=ONE_MODEL),
     refuse("--models-preset", kind=path("PATH"), env="LLAMA_ARG_MODELS_PRESET", why=ONE_MODEL),
-    refuse("--tools", kind=text("TOOL,…"), env="LLAMA_ARG_TOOLS", why="tools are not run"),
+    refuse("--tools", kind=text("TOOL,…"), env="LLAMA_ARG_TOOLS", why=NO_TOOLS),
+    refuse("--tools-runtime", kind=text("RUNTIME"), env="LLAMA_ARG_TOOLS_RUNTIME", satisfied=("none",), why=NO_TOOLS),
+    refuse("-ag", "--agent", negative=("-no-ag", "--no-agent"), env="LLAMA_ARG_AGENT", satisfied=("off",),
+           why=NO_TOOLS),
+    refuse("--mcp-servers-config", kind=path(), env="LLAMA_ARG_MCP_SERVERS_CONFIG", why=NO_TOOLS),
+    refuse("--mcp-servers-json", kind=text("JSON"), env="LLAMA_ARG_MCP_SERVERS_JSON", why=NO_TOOLS),
+    refuse("--ui-mcp-proxy", "--webui-mcp-proxy", negative=("--no-ui-mcp-proxy", "--no-webui-mcp-proxy"),
+           env="LLAMA_ARG_UI_MCP_PROXY", satisfied=("off",), why="the server fetches nothing for others"),
+    refuse("--media-path", kind=path("PATH"), why=MEDIA),
+    *(
+        refuse(f"--{name}-default", why=PRESET)
+        for name in ("embd-gemma", "fim-qwen-1.5b", "fim-qwen-3b", "fim-qwen-7b", "fim-qwen-30b")
+    ),
     refuse("--lora-init-without-apply", why="adapters are not applied"),
     refuse("--sleep-idle-seconds", kind=integer(), satisfied=("-1",), why="the model stays loaded"),
 )  # fmt: skip
