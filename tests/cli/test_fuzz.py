@@ -60,6 +60,7 @@ def test_any_value_is_taken_or_refused_with_a_message(
 USES = [
     [name, *([value] if row.values else [])]
     for row in UPSTREAM
+    if row.programs != "S"
     for name in (*row.names, *row.negative)
     for value in row.values or [""]
     if value != "@"

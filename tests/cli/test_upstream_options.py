@@ -28,11 +28,55 @@ REFUSED = {
     },
 }  # fmt: skip
 REFUSED["chat"] = REFUSED["generate"] - {"--interactive", "--interactive-first", "--output"}
+REFUSED["serve"] = REFUSED["chat"] | {
+    "--lora-init-without-apply",
+    "--embedding",
+    "--rerank",
+    "--pooling",
+    "--path",
+    "--cache-reuse",
+    "--ssl-key-file",
+    "--ssl-cert-file",
+    "--tools",
+    "--tools-runtime",
+    "--agent",
+    "--mcp-servers-config",
+    "--mcp-servers-json",
+    "--ui-mcp-proxy",
+    "--media-path",
+    "--models-dir",
+    "--models-preset",
+    "--sleep-idle-seconds",
+    "--embd-gemma-default",
+    "--fim-qwen-1.5b-default",
+    "--fim-qwen-3b-default",
+    "--fim-qwen-7b-default",
+    "--fim-qwen-7b-spec",
+    "--fim-qwen-14b-spec",
+    "--fim-qwen-30b-default",
+    "--spec-ngram-size-n",
+    "--spec-ngram-size-m",
+    "--spec-ngram-min-hits",
+}
 """What changes the text or leaves a file that nobody writes; by the first long spelling of the option."""
 
 NO_TEMPLATE = "generate takes the prompt as it is; specli chat applies the chat template"
-IDS = [row.names[0] for row in OPTIONS]
-COMMANDS = ("generate", "chat")
+PROGRAMS = {"generate": "CGP", "chat": "CGP", "serve": "S"}
+"""Whose options a command takes."""
+MISSING = {
+    "--reasoning-format", "--reasoning-budget", "--reasoning-budget-message", "--reasoning-preserve",
+    "--skip-chat-parsing", "--ui-config", "--ui-config-file",
+}  # fmt: skip
+"""Options of thoughts and of the page, which `serve` does not have."""
+
+
+def rows_of(command: str) -> list[UpstreamOption]:
+    """The options that a command has to know."""
+    absent = MISSING if command == "serve" else set()
+    return [row for row in OPTIONS if set(row.programs) & set(PROGRAMS[command]) and row.names[0] not in absent]
+
+
+CASES = [pytest.param(command, row, id=f"{command}-{row.names[0]}") for command in PROGRAMS for row in rows_of(command)]
 
 
 def settle(command: str, arguments: list[str]) -> Settings:
@@ -69,8 +113,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("row", OPTIONS, ids=IDS)
+@pytest.mark.parametrize(("command", "row"), CASES)
 def test_option_is_taken_or_refused_by_name(row: UpstreamOption, command: str, file: Path) -> None:
     known = spellings_of(command)
     reasons = []
@@ -142,10 +185,10 @@ def test_option_of_another_command_is_left_alone_outside_the_command_line(tmp_pa
     assert (chat.template, chat.system, str(chat.transcript)) == ("chatml", "Be brief.", "log.txt")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", PROGRAMS)
 def test_spellings_and_variables_are_those_of_upstream(command: str) -> None:
     known = spellings_of(command)
-    for row in OPTIONS:
+    for row in rows_of(command):
         option = known[row.names[0]]
         assert set(row.names) <= set(option.names), row
         assert set(row.negative) == set(option.negative), row
@@ -154,7 +197,8 @@ def test_spellings_and_variables_are_those_of_upstream(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "letter"), [("llama-cli", "C"), ("llama-completion", "G"), ("llama-speculative-simple", "P")]
+    ("program", "letter"),
+    [("llama-cli", "C"), ("llama-completion", "G"), ("llama-speculative-simple", "P"), ("llama-server", "S")],
 )
 def test_table_is_what_the_programs_have(program: str, letter: str, programs: Path) -> None:
     done = subprocess.run([programs / program, "--help"], capture_output=True, text=True, check=True)
