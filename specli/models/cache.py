@@ -180,7 +180,9 @@ class KVCache:
         for layer in {id(layer): layer for layer in self.layers}.values():
             storage = layer.storage
             if isinstance(storage, KVLayer):
-                yield from (storage.k[slot, :, :length], storage.v[slot, :, :length])
+                yield storage.k[slot, :, :length]
+                if storage.has_values:
+                    yield storage.v[slot, :, :length]
             else:
                 yield from (storage.inputs[slot], storage.states[slot])
 

@@ -100,7 +100,7 @@ def test_twin_of_a_request_that_is_cancelled_goes_on(served: Served) -> None:
     assert len(second.tokens) == 2
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen35", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", "qwen35", "deepseek2"])
 def test_slot_is_saved_and_restored_elsewhere_and_by_another_server(tmp_path: Path, family: str) -> None:
     target = tiny_target(tmp_path / "target.gguf", family)
     setup, config = run_config(target, n_slots=2), ServeConfig(port=0, slot_path=tmp_path)
