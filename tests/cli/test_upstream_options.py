@@ -63,17 +63,11 @@ REFUSED["serve"] = REFUSED["chat"] | {
 NO_TEMPLATE = "generate takes the prompt as it is; specli chat applies the chat template"
 PROGRAMS = {"generate": "CGP", "chat": "CGP", "serve": "S"}
 """Whose options a command takes."""
-MISSING = {
-    "--reasoning-format", "--reasoning-budget", "--reasoning-budget-message", "--reasoning-preserve",
-    "--skip-chat-parsing", "--ui-config", "--ui-config-file",
-}  # fmt: skip
-"""Options of thoughts and of the page, which `serve` does not have."""
 
 
 def rows_of(command: str) -> list[UpstreamOption]:
     """The options that a command has to know."""
-    absent = MISSING if command == "serve" else set()
-    return [row for row in OPTIONS if set(row.programs) & set(PROGRAMS[command]) and row.names[0] not in absent]
+    return [row for row in OPTIONS if set(row.programs) & set(PROGRAMS[command])]
 
 
 CASES = [pytest.param(command, row, id=f"{command}-{row.names[0]}") for command in PROGRAMS for row in rows_of(command)]

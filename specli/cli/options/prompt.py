@@ -239,6 +239,7 @@ OPTIONS = (
     turned_away("--output", "generate", "a transcript is what specli chat writes; redirect stdout"),
     turned_away("--server-base", "generate", "generate runs the model itself"),
     left_alone("--display-prompt", "chat", "a chat shows the first message on a terminal, and only there"),
+    left_alone("--reasoning-preserve", "serve", "the template gets the thoughts that clients send", "on"),
     left_alone("--interactive", "chat", "a chat is interactive", "on"),
     left_alone("--interactive-first", "chat", "a chat is interactive", "on"),
     turned_away("--conversation", "chat", "a chat is a conversation; specli generate takes the prompt as it is", "on"),

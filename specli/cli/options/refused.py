@@ -93,7 +93,7 @@ OPTIONS = (
 )  # fmt: skip
 
 _OTHER = """
-    FIT_ESTIMATE UI_CONFIG UI_CONFIG_FILE
+    FIT_ESTIMATE
 """
 OTHER_VARIABLES = tuple(f"LLAMA_ARG_{name}" for name in _OTHER.split())
-"""Variables of llama.cpp's other programs, and of its page."""
+"""Variables of llama.cpp's other programs."""

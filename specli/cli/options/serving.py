@@ -61,6 +61,7 @@ ONE_MODEL = "specli serve has one model, which -m names"
 NO_EMBEDDINGS = "specli generates text and has no embeddings"
 NO_TLS = "put a proxy with TLS before the server"
 NO_FILES = "the server has one page of its own and serves no files"
+NO_UI_SETTINGS = "the page is set up in the browser"
 NO_TOOLS = "the server runs no tools; clients do"
 NO_INFILL = "specli does not fill gaps"
 
@@ -179,6 +180,8 @@ OPTIONS = (
         "--cache-idle-slots", negative=("--no-cache-idle-slots",), env="LLAMA_ARG_CACHE_IDLE_SLOTS",
         satisfied=("off",), why="what a slot holds stays there until another request needs the slot",
     ),
+    leave("--ui-config", "--webui-config", kind=text("JSON"), env="LLAMA_ARG_UI_CONFIG", why=NO_UI_SETTINGS),
+    leave("--ui-config-file", "--webui-config-file", kind=path(), env="LLAMA_ARG_UI_CONFIG_FILE", why=NO_UI_SETTINGS),
     leave("--spm-infill", why=NO_INFILL),
     leave("--embd-normalize", kind=integer(), why=NO_EMBEDDINGS),
     leave("--mtmd-batch-max-tokens", kind=integer(), env="LLAMA_ARG_MTMD_BATCH_MAX_TOKENS", why=MEDIA),
