@@ -1,20 +1,28 @@
-"""How long to draft: the length that brings most tokens per time, chosen before every round, 0 included.
+"""How long to draft, and what of a draft to verify: what brings most tokens per time, chosen in every round.
 
 A round with L draft tokens costs a target forward of L + 1 rows and the draft, and brings one token and those drafted
-tokens that are accepted. Acceptance is estimated by drafter and position from the rounds so far, costs are measured
-(`specli.drafters.costs`). The text never depends on drafts, so the choice is free. Published relatives of the rule:
-SmartSpec (arXiv 2406.14066) and D-Cut (arXiv 2607.14647).
+tokens that are accepted. Costs are measured (`specli.drafters.costs`); the chance that a token is accepted is learnt by
+drafter from what it says of the token itself (`Belief`). The text never depends on drafts, so the choice is free.
 
-What is chosen depends on earlier rounds only, never on the tokens of the draft it is chosen for. Rejection sampling
-keeps the target's distribution under such a rule, and would not under one that looks at drawn tokens.
+There are two stages. Before a draft its length is chosen, 0 included (`AdaptiveLengths.choose`). Behind it, with more
+known, the rows of the step are chosen over all sequences (`trim`): a row stays if it brings more tokens than its time
+would bring elsewhere. Published relatives: SmartSpec (arXiv 2406.14066) and D-Cut (arXiv 2607.14647).
+
+Rejection sampling keeps the target's distribution only if whether a token is verified does not depend on that token or
+those behind it. So lengths are chosen from earlier rounds, and a sampled draft is never trimmed nor exchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from specli.drafters.base import Draft
 from specli.drafters.costs import SURPRISE, RowCosts
 
 MEMORY = 0.97  # weight of a round one round later: about the last 33 rounds count
@@ -22,13 +30,19 @@ PRIOR = 0.5  # acceptance of a position before anything is known
 TABLE_PRIOR = 0.7  # a table proposes only where it has seen the newest n-gram before
 PRIOR_ROUNDS = 2.0  # how many rounds that belief weighs; deeper positions start from the one before them
 HYSTERESIS = 1.03  # another length must be so much better than the one in force
-NEGLIGIBLE = 0.01  # longer drafts are not looked at when all they add is so small a share
 FIRST_PROBE = 16  # rounds without a draft before one is tried again …
 LAST_PROBE = 512  # … twice as many after every try that changed nothing, at most so many …
 NEW_PROBE = 64  # … and at most so many in a new request
-REVIEW = 8  # rounds after which lengths are chosen again although no draft was verified
+REVIEW = 8  # rounds after which lengths are chosen again; fewer at the start of a request
 PROBE_LENGTH = 2  # draft tokens of such a try
 DRAFT_WEIGHT = 0.2  # how far one draft moves the estimate of its drafter's time
+N_GRADES = 10  # classes of a draft network's own chances that are compared with what becomes of their tokens …
+GRADE_MEMORY = 0.99  # … each over about its last 100 tokens, …
+GRADE_PRIOR = 4.0  # … and believed like so many tokens before
+N_REMEMBERED = 64  # drafts whose chances decide about the length of the next
+FULL_EVERY = 32  # a draft in so many is verified whole, or what is always cut would never be known better
+SAME_RATE = 0.01  # what was found at a rate is not looked for again at one so near
+TABLE_REST = 16  # a table that found nothing in so many rounds is asked in every eighth only
 
 
 class Acceptance:
@@ -46,14 +60,29 @@ class Acceptance:
         self._accepted: list[float] = []
         self._reached: list[float] = []
 
-    def observe(self, n_accepted: int, n_draft: int) -> None:
-        """Takes in a verified draft of `n_draft` tokens."""
-        missing = n_draft - len(self._reached)
+    def observe(self, n_accepted: int, n_draft: int, untried: Sequence[float] = ()) -> None:
+        """Takes in a verified draft.
+
+        Args:
+            n_accepted: Tokens that were accepted.
+            n_draft: Tokens that were verified.
+            untried: Expected chances of the tokens behind them, which were cut. They count as what is expected of them
+                and as far as they would have been reached: what is cut is worse than what is kept, and the positions
+                would seem better than they are.
+        """
+        missing = n_draft + len(untried) - len(self._reached)
         self._accepted += [0.0] * missing
         self._reached += [0.0] * missing
         for position in range(min(n_accepted + 1, n_draft)):
             self._accepted[position] = MEMORY * self._accepted[position] + (position < n_accepted)
             self._reached[position] = MEMORY * self._reached[position] + 1.0
+        if n_accepted == n_draft:
+            weight = 1.0
+            for position, chance in enumerate(untried, n_draft):
+                keep = 1 - (1 - MEMORY) * weight
+                self._accepted[position] = keep * self._accepted[position] + weight * chance
+                self._reached[position] = keep * self._reached[position] + weight
+                weight *= chance
 
     def survival(self) -> Iterator[float]:
         """The chance that the first token is accepted, that the first two are, and so on without end."""
@@ -65,6 +94,90 @@ class Acceptance:
         while True:
             product *= chance
             yield product
+
+
+class Belief:
+    """What is known of the acceptance of one drafter's tokens.
+
+    A network's own chance of a token is a good guide but need not be true. It is compared with what becomes of tokens
+    with about the same chance, and corrected by that. Tokens of a table are told apart by the grade of its match and
+    their position.
+
+    Args:
+        prior: Chance that a first token is accepted, before anything is known.
+        max_draft: Longest draft, tokens.
+
+    Attributes:
+        positions: Acceptance by position alone.
+        n_changes: Drafts and verdicts that it was told of.
+
+    Worked example: chances of .85 where 6 of 16 tokens so far were accepted are corrected to
+    (6 + 4 · .85) / (16 + 4) = .47.
+    """
+
+    def __init__(self, prior: float = PRIOR, max_draft: int = 1) -> None:
+        self.positions = Acceptance(prior)
+        self.n_changes = 0
+        self._prior = prior
+        self._by_match: dict[int, Acceptance] = {}
+        self._accepted = [0.0] * N_GRADES
+        self._reached = [0.0] * N_GRADES
+        self._outlook = np.empty((N_REMEMBERED, max_draft))  # survival of the latest drafts, a row each
+        self._n_remembered = 0
+
+    def chance(self, own: float) -> float:
+        """The corrected chance of a token for which the network says `own`."""
+        grade = min(int(own * N_GRADES), N_GRADES - 1)
+        return (self._accepted[grade] + GRADE_PRIOR * own) / (self._reached[grade] + GRADE_PRIOR)
+
+    def survival(self, draft: Draft) -> list[float]:
+        """The chance that the first token of the draft is accepted, that the first two are, and so on."""
+        if draft.confidence is None:
+            found = self._by_match.get(draft.match)
+            return list(islice((found or self.positions).survival(), len(draft.tokens)))
+        chances, product = [], 1.0
+        for own in draft.confidence:
+            product *= self.chance(own)
+            chances.append(product)
+        return chances
+
+    def remember(self, survival: list[float]) -> None:
+        """Takes in the chances of a draft of a network, whatever becomes of it.
+
+        Behind its end it is as good as the average draft is behind that length.
+        """
+        row, n = self._outlook[self._n_remembered % N_REMEMBERED], len(survival)
+        row[:n] = survival
+        if n < len(row):
+            mean = list(islice(self.positions.survival(), len(row)))
+            before = (survival[-1], mean[n - 1]) if n else (1.0, 1.0)
+            factor = before[0] / before[1] if before[1] > 0 else 0.0
+            row[n:] = [factor * chance for chance in mean[n:]]
+        self._n_remembered += 1
+        self.n_changes += 1
+
+    def observe(self, n_accepted: int, n_tried: int, draft: Draft | None) -> None:
+        """Takes in what became of the first `n_tried` tokens of a draft; None = nothing else is known of it."""
+        self.n_changes += 1
+        if draft is None or draft.confidence is None:
+            self.positions.observe(n_accepted, n_tried)
+            if draft is not None:
+                if draft.match not in self._by_match:
+                    self._by_match[draft.match] = Acceptance(self._prior)
+                self._by_match[draft.match].observe(n_accepted, n_tried)
+            return
+        own = draft.confidence
+        self.positions.observe(n_accepted, n_tried, [self.chance(each) for each in own[n_tried:]])
+        for position in range(min(n_accepted + 1, n_tried)):
+            grade = min(int(own[position] * N_GRADES), N_GRADES - 1)
+            self._accepted[grade] = GRADE_MEMORY * self._accepted[grade] + (position < n_accepted)
+            self._reached[grade] = GRADE_MEMORY * self._reached[grade] + 1.0
+
+    def outlook(self, limit: int) -> npt.NDArray[np.float64]:
+        """`[N, limit]`, survival of drafts as the latest ones were; of the average draft if none is remembered."""
+        if not self._n_remembered:
+            return np.array([list(islice(self.positions.survival(), limit))])
+        return self._outlook[: self._n_remembered, :limit]
 
 
 class DraftCosts:
@@ -105,10 +218,15 @@ class Choice(NamedTuple):
     Attributes:
         drafter: Its index in the chain.
         length: Most tokens, ≥ 1.
+        value: Tokens that a round with its draft is expected to bring, less what its time brings elsewhere; infinite
+            where it is asked whatever another one has proposed.
+        is_try: Its draft is verified as it is.
     """
 
     drafter: int
     length: int
+    value: float = float("inf")
+    is_try: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,44 +237,65 @@ class DrafterTraits:
         max_draft: Its configured longest draft, tokens; the choice never exceeds it.
         min_draft: Its configured shortest draft, tokens, ≥ 1; the choice is 0 or not below it.
         is_block: A draft takes the same time whatever its length.
+        is_table: It has no network: asking it costs microseconds, and it has a draft now and then.
         prior: Chance that its first token is accepted, before anything is known.
     """
 
     max_draft: int
     min_draft: int = 1
     is_block: bool = False
+    is_table: bool = False
     prior: float = PRIOR
 
 
 class AdaptiveLengths:
-    """Chooses drafters and draft lengths round by round.
+    """Chooses drafters, draft lengths and rows to verify, round by round.
 
     Args:
         costs: Of the target's forwards.
         drafters: Traits of the drafters, in the chain's order.
-        ordered: Keep the chain's order; if not, the drafter that promises most is asked first.
+        ordered: Keep the chain's order, the first that has a draft is used. If not, tables are asked first, and what
+            promises most is used.
 
     Attributes:
         costs: As given.
         traits: As given.
+        is_ordered: As `ordered`.
     """
 
     def __init__(self, costs: RowCosts, drafters: Sequence[DrafterTraits], *, ordered: bool = False) -> None:
         self.costs = costs
         self.traits = tuple(drafters)
-        self._ordered = ordered
-        self._acceptance = [Acceptance(traits.prior) for traits in drafters]
+        self.is_ordered = ordered
+        self._beliefs = [Belief(traits.prior, max(1, traits.max_draft)) for traits in drafters]
         self._draft_costs = [DraftCosts(is_block=traits.is_block) for traits in drafters]
         self._lengths = [0] * len(self.traits)  # in force
         self._idle = [FIRST_PROBE] * len(self.traits)  # rounds since the last try, so that the first round is one
         self._patience = [FIRST_PROBE // 2] * len(self.traits)
-        self._kept: list[Choice] = []  # the latest choice, which stays for `_n_kept` rounds if no verdict comes
+        self._n_empty = [0] * len(self.traits)  # rounds since a table last had a draft
+        self._best_known: list[tuple[tuple[int, ...], float, tuple[int, float, float]] | None] = [None] * len(
+            self.traits
+        )
+        self._n_cut = [0] * len(self.traits)  # drafts since one was last verified whole
+        self._kept: list[Choice] = []  # the latest choice, which stays for `_n_kept` rounds
         self._n_kept = self._n_sequences = self._longest = 0
+        self._review = 1  # rounds that the next choice stays
+        self._rate = 1 / costs(1)  # tokens per nanosecond that the best choice brings
 
     def begin(self) -> None:
         """A new request: another text may suit a drafter that lost on the last one, so it is tried sooner."""
         self._patience = [min(patience, NEW_PROBE) for patience in self._patience]
-        self._n_kept = 0
+        self._n_empty = [0] * len(self.traits)
+        self._n_kept, self._review = 0, 1
+
+    # -- before the draft ------------------------------------------------------------------------------------------
+
+    def skips(self, n_sequences: int) -> bool:
+        """Whether nobody is asked in this round, as was found in an earlier one; counts the round if so."""
+        if self._kept or self._n_kept <= 0 or self._n_sequences != n_sequences:
+            return False
+        self._n_kept -= 1
+        return True
 
     def choose(self, max_tokens: int, *, n_sequences: int = 1) -> list[Choice]:
         """Which drafters to ask, in order, and for how many tokens each.
@@ -172,29 +311,58 @@ class AdaptiveLengths:
             self._n_kept -= 1
             return self._kept
         self.costs.refresh()
-        found: list[tuple[float, Choice]] = []
-        n_kept = REVIEW
+        b = n_sequences
+        rate = b / self.costs(b)
+        if b != self._n_sequences:
+            self._rate = rate
+        tables: list[Choice] = []
+        found: list[Choice] = []
+        n_kept = LAST_PROBE  # nothing changes while nobody is asked
         for index, traits in enumerate(self.traits):
             limit = min(max_tokens, traits.max_draft)
-            length, gain = self._best(index, limit, n_sequences)
+            if limit <= 0:
+                continue
+            if traits.is_table:
+                rests = self._n_empty[index] >= TABLE_REST
+                if not rests or self._n_empty[index] % REVIEW == 0:
+                    tables.append(Choice(index, limit))
+                    n_kept = 0 if rests else min(n_kept, self._review - 1)
+                else:
+                    n_kept = min(n_kept, REVIEW - 1 - self._n_empty[index] % REVIEW)
+                self._n_empty[index] += 1
+                continue
+            key = limit, b, self._beliefs[index].n_changes, self.costs.n_drawn
+            known = self._best_known[index]
+            if known is None or known[0] != key or abs(known[1] - self._rate) > SAME_RATE * self._rate:
+                known = self._best_known[index] = key, self._rate, self._best(index, limit, b)
+            length, gain, value = known[2]
             self._lengths[index] = length
             if length:
+                n_kept = min(n_kept, self._review - 1)
+                rate = max(rate, gain)
                 self._patience[index] = FIRST_PROBE
-            else:
-                self._idle[index] += 1
-                if limit <= 0 or self._idle[index] < self._patience[index]:
-                    n_kept = min(n_kept, self._patience[index] - self._idle[index] - 1)
-                    continue
-                n_kept = 0
-                self._patience[index] = min(2 * self._patience[index], LAST_PROBE)
-                length, gain = min(limit, max(PROBE_LENGTH, traits.min_draft)), float("inf")  # a try comes first
-            found.append((gain, Choice(index, length)))
-        if not self._ordered:
-            found.sort(key=lambda item: -item[0])
-        self._kept = [choice for _, choice in found]
-        self._n_kept, self._n_sequences = max(0, n_kept), n_sequences
+                found.append(Choice(index, length, value))
+                continue
+            self._idle[index] += 1
+            if self._idle[index] < self._patience[index]:
+                n_kept = min(n_kept, self._patience[index] - self._idle[index] - 1)
+                continue
+            n_kept = 0
+            self._patience[index] = min(2 * self._patience[index], LAST_PROBE)
+            found.append(Choice(index, min(limit, max(PROBE_LENGTH, traits.min_draft)), is_try=True))
+        self._rate = rate
+        if self.is_ordered:
+            self._kept = sorted([*tables, *found])
+        else:
+            self._kept = tables + sorted(found, key=lambda choice: -choice.value)  # a try comes first
+        n_kept = max(0, n_kept)
+        self._n_kept, self._n_sequences = n_kept, b
+        self._review = min(2 * self._review, REVIEW)
         self._longest = max((choice.length for choice in self._kept), default=0)
-        self._idle = [idle + self._n_kept for idle in self._idle]
+        self._idle = [idle + n_kept for idle in self._idle]
+        for index, traits in enumerate(self.traits):
+            if traits.is_table:
+                self._n_empty[index] += n_kept
         return self._kept
 
     def observe_draft(self, choice: Choice, ns: float) -> None:
@@ -202,31 +370,121 @@ class AdaptiveLengths:
         self._draft_costs[choice.drafter].observe(choice.length, ns)
         self._idle[choice.drafter] = 0
 
-    def observe_verdict(self, drafter: int, n_accepted: int, n_draft: int) -> None:
-        """Takes in what became of a draft of `n_draft` ≥ 1 tokens."""
-        self._acceptance[drafter].observe(n_accepted, n_draft)
-        self._n_kept = 0
-        if self._lengths[drafter] == 0 and n_accepted == n_draft:  # a try could not go better: the next at once
-            self._patience[drafter] = max(FIRST_PROBE, self._patience[drafter] // 2)
-            self._idle[drafter] = self._patience[drafter]
+    # -- behind the draft ------------------------------------------------------------------------------------------
 
-    def _best(self, index: int, limit: int, b: int) -> tuple[int, float]:
-        """The best length up to `limit` for b sequences, and its tokens per nanosecond."""
-        costs, draft = self.costs, self._draft_costs[index]
-        current, current_gain = min(self._lengths[index], max(0, limit)), 0.0
-        shortest = self.traits[index].min_draft
-        best, best_gain, accepted = 0, b / costs(b), 0.0
-        if current == 0:
-            current_gain = best_gain
-        for length, chance in zip(range(1, limit + 1), self._acceptance[index].survival(), strict=False):
+    def survival(self, drafter: int, draft: Draft) -> list[float]:
+        """The chance that the first token of a draft is accepted, that the first two are, and so on; never rising."""
+        survival = self._beliefs[drafter].survival(draft)
+        if draft.confidence is not None:
+            self._beliefs[drafter].remember(survival)
+        else:
+            self._n_empty[drafter] = 0
+        return survival
+
+    def value(self, survival: Sequence[float]) -> float:
+        """As `Choice.value`, of a draft that is there; the best of all its beginnings."""
+        costs, b, rate = self.costs, max(1, self._n_sequences), self._rate
+        gain = best = 1 - rate * costs(b) / b
+        accepted = 1.0
+        for length, chance in enumerate(survival, 1):
             accepted += chance
-            gain = b * (1 + accepted) / (costs(b + b * length) + draft(length))
-            if gain > best_gain and length >= shortest:  # all lengths are looked at: costs are a staircase, not convex
-                best, best_gain = length, gain
-            if length == current:
-                current_gain = gain
-            if length >= current and chance * (limit - length) < NEGLIGIBLE * (1 + accepted):
-                break
-        if best_gain < HYSTERESIS * current_gain:
-            return current, current_gain
-        return best, best_gain
+            gain = accepted - rate * costs(b + b * length) / b
+            if gain > best:
+                best = gain
+        return best
+
+    def trim(self, survivals: Sequence[Sequence[float]], n_rows: int) -> list[int]:
+        """How much of each draft to verify: what brings most tokens, less what the time brings elsewhere.
+
+        All numbers of rows are looked at, since costs are a staircase. Of equals the one with fewer rows is taken, and
+        of equal tokens the earlier sequence's.
+
+        Args:
+            survivals: Of the drafts, each never rising (`survival`).
+            n_rows: Rows of the step without these drafts' tokens, ≥ 1.
+        """
+        costs, rate = self.costs, self._rate
+        start = costs(n_rows)
+        kept, best, gained = 0, 0.0, 0.0
+        if len(survivals) == 1:
+            for n, chance in enumerate(survivals[0], 1):
+                gained += chance
+                value = gained - rate * (costs(n_rows + n) - start)
+                if value > best:
+                    kept, best = n, value
+            return [kept]
+        order = sorted((-chance, i) for i, survival in enumerate(survivals) for chance in survival)
+        for n, (chance, _) in enumerate(order, 1):
+            gained -= chance
+            value = gained - rate * (costs(n_rows + n) - start)
+            if value > best:
+                kept, best = n, value
+        lengths = [0] * len(survivals)
+        for _, i in order[:kept]:
+            lengths[i] += 1
+        return lengths
+
+    def least(self, drafter: int, n_draft: int) -> int:
+        """How much of a draft is verified although it does not pay, because it has not been for long."""
+        if not self.traits[drafter].is_table:
+            self._n_cut[drafter] += 1
+            if self._n_cut[drafter] < FULL_EVERY or not self._lengths[drafter]:
+                return 0
+            self._n_cut[drafter] = 0
+            return n_draft
+        self._n_cut[drafter] += 1
+        if self._n_cut[drafter] < self._patience[drafter]:
+            return 0
+        self._n_cut[drafter] = 0
+        self._patience[drafter] = min(2 * self._patience[drafter], LAST_PROBE)
+        return min(n_draft, PROBE_LENGTH)
+
+    def observe_verdict(self, drafter: int, n_accepted: int, n_tried: int, draft: Draft | None = None) -> None:
+        """Takes in what became of the first `n_tried` ≥ 1 tokens of a draft.
+
+        Args:
+            drafter: Whose it is.
+            n_accepted: Of those tokens.
+            n_tried: Tokens verified.
+            draft: All of it, as it was made.
+        """
+        self._beliefs[drafter].observe(n_accepted, n_tried, draft)
+        if self.traits[drafter].is_table:
+            self._n_cut[drafter] = 0
+            if n_accepted == n_tried:
+                self._patience[drafter] = FIRST_PROBE
+            return
+        if self._lengths[drafter] == 0:
+            self._n_kept = 0
+            if n_accepted == n_tried:  # a try could not go better: the next at once
+                self._patience[drafter] = max(FIRST_PROBE, self._patience[drafter] // 2)
+                self._idle[drafter] = self._patience[drafter]
+
+    def _best(self, index: int, limit: int, b: int) -> tuple[int, float, float]:
+        """The best length up to `limit` for b sequences, its tokens per nanosecond, and the value of one of them.
+
+        Every remembered draft is trimmed as it would be now, and the mean decides.
+        """
+        costs, rate, shortest = self.costs, self._rate, self.traits[index].min_draft
+        survival = self._beliefs[index].outlook(limit)
+        time = np.array([costs(b + b * n) / b for n in range(limit + 1)])
+        spent = np.array([0.0, *(self._draft_costs[index](n) / b for n in range(1, limit + 1))])
+        tokens = np.ones((len(survival), limit + 1))
+        np.cumsum(survival, axis=1, out=tokens[:, 1:])
+        tokens[:, 1:] += 1
+        values = np.maximum.accumulate(tokens - rate * time, axis=1)
+        means = values.mean(axis=0) - rate * spent
+        means[1:shortest] = -np.inf
+
+        def gain_of(length: int) -> float:
+            kept = (tokens[:, : length + 1] - rate * time[: length + 1]).argmax(axis=1)
+            brought = tokens[np.arange(len(tokens)), kept].mean()
+            return float(brought / (time[kept].mean() + spent[length]))
+
+        current, best = min(self._lengths[index], limit), int(means.argmax())
+        gain = gain_of(best)
+        if best != current:
+            current_gain = gain_of(current)
+            if gain < HYSTERESIS * current_gain:
+                best, gain = current, current_gain
+        return best, gain, float(means[best])

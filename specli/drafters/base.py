@@ -48,7 +48,6 @@ class DraftRequest(NamedTuple):
         history: Tokens already in the target's cache (T); do not keep or change it.
         last_token: Newest token, sampled but not yet evaluated (s); its position is `len(history)`.
         max_tokens: Most draft tokens that can be used, ≥ 1. Longer drafts are cut by the chain.
-        is_cut: There is room for more than `max_tokens`, which was chosen; what is cut was not worth a try.
         temperature: The target's; 0 or less means greedy.
         seed: The target sampler's seed.
     """
@@ -59,7 +58,6 @@ class DraftRequest(NamedTuple):
     max_tokens: int
     temperature: float = 0.0
     seed: int = 0
-    is_cut: bool = False
 
 
 @dataclass
@@ -70,10 +68,17 @@ class Draft:
         tokens: Token ids in order.
         probabilities: For each token the candidates it was drawn from, as (ids int32 `[C]`, probabilities float32
             `[C]`), when the drafter sampled; None when it was greedy. Needed for rejection sampling.
+        confidence: For each token the chance that it is accepted if those before it are, as a network sees it (its
+            probability of the likeliest token, or what a head predicts); None = it says nothing.
+        match: How good a table's match was, a small number; what is accepted is learnt for each apart.
+        n_cut: Tokens that were cut off its end, because verifying them was not worth their time.
     """
 
     tokens: list[int] = field(default_factory=list)
     probabilities: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]] | None = None
+    confidence: list[float] | None = None
+    match: int = 0
+    n_cut: int = 0
 
 
 class Drafter(Protocol):
@@ -103,6 +108,9 @@ class Drafter(Protocol):
 
         May advance the drafter's own cache, which `process` puts right again.
         """
+
+    def cut(self, slot: int, n_tokens: int) -> None:
+        """Of the slot's latest draft only the first `n_tokens` will be verified, by choice; only tables are told."""
 
     def accept(self, slot: int, n_accepted: int) -> None:
         """Closes a round with a draft of this drafter: how many of its tokens were accepted, and shown."""

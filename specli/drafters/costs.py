@@ -35,9 +35,13 @@ class RowCosts:
 
     Args:
         measured: Rows → nanoseconds; has 1.
+
+    Attributes:
+        n_drawn: How often the costs between the sizes were drawn.
     """
 
     def __init__(self, measured: Mapping[int, float]) -> None:
+        self.n_drawn = 0
         self._shape = dict(measured)
         self._scale = 1.0  # how much slower than measured the machine is now
         self._is_stale = False
@@ -65,6 +69,7 @@ class RowCosts:
     def _extend(self, rows: int) -> None:
         """Draws the costs between the sizes for up to `rows` rows and twice as many."""
         self._is_stale = False
+        self.n_drawn += 1
         sizes = sorted(self._shape)
         costs = [self._shape[size] for size in sizes]
         most = 2 * rows

@@ -7,6 +7,7 @@ reads only positions before its anchor and its own block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from specli.drafters import FilePair, NetworkParts, detect_type
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.pairing import check_kind, check_number, check_taps, target_config
 from specli.drafters.settings import DraftConfig
-from specli.drafters.stepping import DraftCandidates, Floats, Ints, NetworkDrafter, trimmed
+from specli.drafters.stepping import DraftCandidates, Floats, Ints, NetworkDrafter, logistic, trimmed
 from specli.errors import IncompatibleError
 from specli.models.dflash import DFlashNetwork
 from specli.models.dflash_config import DFlashConfig, draft_limit
@@ -83,7 +84,9 @@ class DFlash(NetworkDrafter):
     reads_features = True
 
     def __init__(self, network: DFlashNetwork | None, config: DraftConfig) -> None:
-        super().__init__(config)
+        is_normed = network is not None and network.block_positions.is_normed
+        of_head = logistic if network is not None and network.predicts else math.exp
+        super().__init__(config, of_head if is_normed else None)
         self.max_draft = config.n_max
         self.network = network
 

@@ -8,6 +8,7 @@ one are kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
@@ -29,7 +30,7 @@ class FeedbackDrafter(NetworkDrafter):
     reads_features = True
 
     def __init__(self, name: str, network: FeedbackNetwork, config: DraftConfig) -> None:
-        super().__init__(config)
+        super().__init__(config, math.exp if network.is_normed else None)
         self.name = name
         self.max_draft = config.n_max
         self._network = network

@@ -17,6 +17,8 @@ from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
 
 log = logging.getLogger(__name__)
 
+GRADES = (4, 16)  # tokens before a match that are equal, too
+
 
 class NgramTable(ABC):
     """What is known of one sequence, in which its own drafts are looked up.
@@ -69,6 +71,23 @@ class NgramTable(ABC):
         return self._tokens
 
 
+def match_grade(tokens: Sequence[int], match: int, end: int) -> int:
+    """How far two equal n-grams of a history are preceded by equal tokens: 0 = by less than 4, 1 = by less than 16.
+
+    Args:
+        tokens: The history.
+        match: Index of the earlier one.
+        end: Index of the later one, greater.
+
+    Returns:
+        0, 1 or 2: the longer the common part, the likelier it goes on.
+    """
+    n = 0
+    while n < GRADES[-1] and match > n and tokens[match - 1 - n] == tokens[end - 1 - n]:
+        n += 1
+    return sum(n >= least for least in GRADES)
+
+
 class NgramDrafter(Drafter):
     """A drafter of tables, one for each slot that is used.
 
@@ -95,7 +114,11 @@ class NgramDrafter(Drafter):
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See `NgramTable.draft`."""
-        return [self._draft(self._table(request.slot), request) for request in requests]
+        return [self._table(request.slot).draft(request) for request in requests]
+
+    def cut(self, slot: int, n_tokens: int) -> None:
+        """See `NgramTable.cut`."""
+        self._table(slot).cut(n_tokens)
 
     def accept(self, slot: int, n_accepted: int) -> None:
         """See `NgramTable.accept`."""
@@ -108,13 +131,6 @@ class NgramDrafter(Drafter):
         """See `NgramTable.close`."""
         for table in self._tables.values():
             table.close()
-
-    def _draft(self, table: NgramTable, request: DraftRequest) -> Draft:
-        draft = table.draft(request)
-        if request.is_cut and len(draft.tokens) > request.max_tokens:
-            del draft.tokens[request.max_tokens :]
-            table.cut(request.max_tokens)
-        return draft
 
     def _table(self, slot: int) -> NgramTable:
         found = self._tables.get(slot)

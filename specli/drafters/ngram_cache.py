@@ -134,20 +134,23 @@ class NgramCache(NgramTable):
         if not history:
             return Draft()
         recent = [*history[-MAX_ORDER:], request.last_token]
-        start = len(recent)
+        start, first_order = len(recent), 0
         while len(recent) < start + self.max_draft:
-            token = self._next(recent)
+            token, order = self._next(recent)
             if token is None:
                 break
+            if len(recent) == start:
+                first_order = order
             recent.append(token)
-        return Draft(recent[start:])
+        return Draft(recent[start:], match=first_order)
 
     def close(self) -> None:
         """Adds what was learnt to the dynamic lookup file."""
         self._forget()
         self._files.write()
 
-    def _next(self, recent: list[int]) -> int | None:
+    def _next(self, recent: list[int]) -> tuple[int | None, int]:
+        """The token to propose, if any, and the length of the n-gram that it followed."""
         keys = list(ngram_keys(recent, len(recent)))
         static = self._files.static.get(ngram_key(recent[-STATIC_ORDER:]))
         for table, demands in ((self._context, LAX), (self._files.dynamic, STRICT)):
@@ -157,10 +160,10 @@ class NgramCache(NgramTable):
                     continue
                 token = weighted_best(followers, static)
                 if demands[order].is_met(followers, token):
-                    return token
+                    return token, order
         if static is not None and STATIC.is_met(static, static.best):
-            return static.best
-        return None
+            return static.best, STATIC_ORDER
+        return None, 0
 
 
 def build_ngram_cache(parts: TableParts) -> NgramDrafter:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.ngram import NgramTable
+from specli.drafters.ngram import NgramTable, match_grade
 
 HASH_FACTOR = 2654435761
 HASH_MASK = 0xFFFFFFFF
@@ -100,7 +100,8 @@ class NgramMapK(NgramTable):
         self._drafted = self._choose(key, match)
         if self._drafted is None:
             return Draft()
-        return Draft(tokens[match + n : match + n + min(m, self._drafted.n_accepted)])
+        grade = match_grade(tokens, match, length - n + 1)
+        return Draft(tokens[match + n : match + n + min(m, self._drafted.n_accepted)], match=grade)
 
     def accept(self, n_accepted: int) -> None:
         """The next draft of the same n-gram is no longer than what was accepted of this one.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.ngram import NgramTable
+from specli.drafters.ngram import NgramTable, match_grade
 
 
 class NgramSimple(NgramTable):
@@ -54,4 +54,5 @@ class NgramSimple(NgramTable):
         match = self._latest.get((*tokens[length - n + 1 :], request.last_token))
         if match is None or length - (match + n) < n or self.max_draft < n:
             return Draft()
-        return Draft(tokens[match + n : match + n + self.max_draft])
+        grade = match_grade(tokens, match, length - n + 1)
+        return Draft(tokens[match + n : match + n + self.max_draft], match=grade)

@@ -8,6 +8,7 @@ with the first token of the next draft: same drafts, about half the work. A gree
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,7 +85,7 @@ class DraftSimple(NetworkDrafter):
     def __init__(
         self, model: Model, config: DraftConfig, *, n_vocab: int, writer: Callable[..., Writer] = Writer
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, math.exp if model.options.log_probabilities else None)
         self.max_draft = config.n_max
         self._model = model
         self._writer = writer(

@@ -89,13 +89,15 @@ class DrafterStats:
         """A batch of the target was shown."""
         self.process_ns += ns
 
-    def count_draft(self, n_tokens: int, ns: int) -> None:
-        """The drafter was asked; `n_tokens` of its draft are used, 0 if it had none."""
+    def count_call(self, ns: int) -> None:
+        """The drafter was asked."""
         self.n_draft += 1
         self.draft_ns += ns
-        if n_tokens:
-            self.gen_drafts += 1
-            self.gen_tokens += n_tokens
+
+    def count_used(self, n_tokens: int) -> None:
+        """`n_tokens` ≥ 1 of its draft are verified."""
+        self.gen_drafts += 1
+        self.gen_tokens += n_tokens
 
     def count_accept(self, n_accepted: int, n_draft: int, ns: int) -> None:
         """A round with this drafter's draft of `n_draft` tokens was closed; `n_accepted` of them stood."""

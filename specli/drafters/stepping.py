@@ -90,7 +90,14 @@ class CandidateSampler:
         return int(candidates.ids[place])
 
 
-def likeliest(values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], config: DraftConfig, *, limit: int) -> Draft:
+def likeliest(
+    values: npt.NDArray[np.float32],
+    ids: npt.NDArray[np.int32],
+    config: DraftConfig,
+    *,
+    limit: int,
+    chance: Callable[[float], float] | None = None,
+) -> Draft:
     """The greedy draft of steps that are all made, where `p_min` is 0; see `collect`.
 
     Args:
@@ -98,12 +105,24 @@ def likeliest(values: npt.NDArray[np.float32], ids: npt.NDArray[np.int32], confi
         ids: `[N, C]`, the candidates.
         config: `n_max`, `n_min`.
         limit: Most tokens that are of use.
+        chance: What the best value says of a token's chance to be accepted; None = nothing, unless there are several
+            candidates.
     """
     n = min(config.n_max, limit)
     tokens, best = ids[:n, 0].tolist(), values[:n, 0].tolist()
     if not all(map(math.isfinite, best)):
         del tokens[next(i for i, value in enumerate(best) if not math.isfinite(value)) :]
-    return long_enough(Draft(tokens), config)
+    draft = Draft(tokens)
+    if values.shape[1] > 1:
+        draft.confidence = [float(1 / np.exp(row - row[0]).sum()) for row in values[: len(tokens)]]
+    elif chance is not None:
+        draft.confidence = [chance(value) for value in best[: len(tokens)]]
+    return long_enough(draft, config)
+
+
+def logistic(x: float) -> float:
+    """1 / (1 + e^-x), of log-odds the chance."""
+    return 0.5 + 0.5 * math.tanh(0.5 * x)
 
 
 def long_enough(draft: Draft, config: DraftConfig) -> Draft:
@@ -132,7 +151,8 @@ class GrowingDraft:
         self._config = config
         self._p_min = np.float32(config.p_min)
         self._most = min(config.n_max, limit)
-        self._draft = Draft() if sampler.is_greedy else Draft(probabilities=[])
+        self._confidence: list[float] = []
+        self._draft = Draft(probabilities=None if sampler.is_greedy else [], confidence=self._confidence)
 
     def push(self, candidates: DraftCandidates | None) -> int | None:
         """Proposes a token, if any.
@@ -147,6 +167,7 @@ class GrowingDraft:
         if candidates is None or candidates.probabilities[0] < self._p_min:
             return None
         draft.tokens.append(self._sampler.pick(candidates))
+        self._confidence.append(float(candidates.probabilities[0]))
         if draft.probabilities is not None:
             draft.probabilities.append((candidates.ids, candidates.probabilities))
         return draft.tokens[-1] if len(draft.tokens) < self._most else None
@@ -187,6 +208,7 @@ class NetworkDrafter(ABC):
 
     Args:
         config: Draft length and thresholds, within what the network can make.
+        chance: What the value of a whole draft's token (`_write`) says of its chance; None = nothing.
 
     Attributes:
         p_min_is_of_tokens: `p_min` bounds the probability of the best candidate, and nothing else.
@@ -194,8 +216,9 @@ class NetworkDrafter(ABC):
 
     p_min_is_of_tokens: ClassVar[bool] = True
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: DraftConfig, chance: Callable[[float], float] | None = None) -> None:
         self._config = config
+        self._chance = chance
         self._growing = config if self.p_min_is_of_tokens else replace(config, p_min=0.0)
         self._samplers: dict[int, CandidateSampler] = {}
 
@@ -213,6 +236,9 @@ class NetworkDrafter(ABC):
         kinds = [[r for r, whole in zip(requests, is_whole, strict=True) if whole == kind] for kind in (False, True)]
         made = iter(self._make_stepwise(kinds[False])), iter(self._make_whole(kinds[True]))
         return [next(made[whole]) for whole in is_whole]
+
+    def cut(self, slot: int, n_tokens: int) -> None:  # noqa: B027
+        """Nothing: a network does not learn from its drafts."""
 
     def accept(self, slot: int, n_accepted: int) -> None:  # noqa: B027
         """Nothing: `process` has seen what was accepted."""
@@ -255,7 +281,7 @@ class NetworkDrafter(ABC):
         longest = max([request.max_tokens for request in requests])
         values, ids = self._write(requests, max(1, min(self._config.n_max, longest)))
         return [
-            likeliest(values[row], ids[row], self._config, limit=request.max_tokens)
+            likeliest(values[row], ids[row], self._config, limit=request.max_tokens, chance=self._chance)
             for row, request in enumerate(requests)
         ]
 

@@ -164,6 +164,7 @@ class DrafterPlan:
             max_tokens=options.max_tokens,
             max_outputs=options.max_outputs,
             max_rewind=rewind_for(draft.n_max),
+            log_probabilities=self.config.speculation.adaptive,
         )
         return NetworkParts(self.pair_of(spec), draft, target, executor, own)
 
@@ -235,7 +236,7 @@ class DrafterSet:
             if isinstance(spec, NetworkSpec):
                 traits.append(DrafterTraits(drafter.max_draft, max(1, speculation.draft.n_min), is_block=spec.is_block))
             else:
-                traits.append(DrafterTraits(drafter.max_draft, prior=TABLE_PRIOR))
+                traits.append(DrafterTraits(drafter.max_draft, is_table=True, prior=TABLE_PRIOR))
         self._lengths = self.chain.lengths = AdaptiveLengths(costs, traits, ordered=speculation.ordered)
 
     def renew(self) -> None:

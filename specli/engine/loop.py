@@ -206,7 +206,7 @@ class Engine:
             features: The states it captured.
         """
         shown: list[TargetBatch] = []
-        is_shown = bool(self.chain.drafters)
+        is_shown = self.chain.is_shown
         row = 0
         for part in parts:
             slot, tokens, ids, positions, n = part.slot, part.tokens, part.ids, part.positions, part.n_kept
@@ -372,8 +372,13 @@ class Engine:
 
     def _draft(self, rounds: list[_Round], n_reading: int) -> None:
         """Asks the drafters; requests share the rows that no request needs."""
+        if self.chain.skips(len(rounds)):
+            for each in rounds:
+                each.sequence.timings.n_rounds_skipped += 1
+            return
         options = self.target.options
-        n_rows = options.max_tokens - (options.max_tokens // PROMPT_SHARE if n_reading else 0)
+        n_beside = options.max_tokens // PROMPT_SHARE if n_reading else 0
+        n_rows = options.max_tokens - n_beside
         share = (min(n_rows, options.max_outputs - n_reading) - len(rounds)) // len(rounds)
         asking, requests = [], []
         for each in rounds:
@@ -386,7 +391,8 @@ class Engine:
                     DraftRequest(slot.index, slot.history, last, most, sampler.config.temperature, sampler.seed)
                 )
         if requests:
-            for each, (draft, drafter) in zip(asking, self.chain.draft(requests), strict=True):
+            for each, (draft, drafter) in zip(asking, self.chain.draft(requests, n_beside), strict=True):
+                each.sequence.timings.draft_n_cut += draft.n_cut
                 if drafter is not None:
                     each.draft, each.drafter = draft, drafter
                     each.tokens += draft.tokens

@@ -38,6 +38,7 @@ class Timings:
         verify_ns: Target forwards of generation.
         sample_ns: Sampling and acceptance after the first token.
         draft_n: Draft tokens verified.
+        draft_n_cut: Draft tokens that were not verified, because that was not worth its time.
         draft_n_accepted: Draft tokens that stood and were taken: none behind a token that ended the request.
         n_rounds_drafted: Rounds that had a draft.
         n_rounds: All rounds.
@@ -57,6 +58,7 @@ class Timings:
     verify_ns: int = 0
     sample_ns: int = 0
     draft_n: int = 0
+    draft_n_cut: int = 0
     draft_n_accepted: int = 0
     n_rounds_drafted: int = 0
     n_rounds: int = 0
@@ -190,6 +192,7 @@ def timings_record(timings: Timings) -> dict[str, Any]:
         "predicted_per_second": t.predicted_per_second,
         "draft_n": t.draft_n,
         "draft_n_accepted": t.draft_n_accepted,
+        "draft_n_cut": t.draft_n_cut,
         "load_ms": t.load_ns / 1e6,
         "draft_ms": t.draft_ns / 1e6,
         "verify_ms": t.verify_ns / 1e6,

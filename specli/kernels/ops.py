@@ -481,6 +481,10 @@ class Ops(ABC):
         """The K largest entries of each row, descending, lowest id first on ties; K = `ids.width`, ids int32."""
 
     @abstractmethod
+    def log_softmax(self, values: Buffer, x: Buffer) -> None:
+        """`values -= log Σ exp(x)`, row by row; `values` begins with the largest entry of `x`, as `top_k` leaves it."""
+
+    @abstractmethod
     def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         """`out = table[ids]`, int32; `table` is `[n]` int32 (draft vocabulary → target ids)."""
 

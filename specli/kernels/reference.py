@@ -352,6 +352,10 @@ class ReferenceOps(Ops):
         self._live(values).copy_(best.values[:, : ids.width])
         self._live(ids).copy_(best.indices[:, : ids.width])
 
+    def log_softmax(self, values: Buffer, x: Buffer) -> None:
+        for to, row in zip(self._live(values), self._live(x), strict=True):
+            to.sub_(torch.logsumexp(row.clone(), dim=0))
+
     def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         self._live(out).copy_(table[self._live(ids).long()])
 

@@ -43,6 +43,7 @@ class ModelOptions:
         max_tokens: Most tokens per forward.
         max_outputs: Most rows with logits per forward.
         max_rewind: Most tokens that recurrent layers can take back; each costs them the size of a state.
+        log_probabilities: A draft network that makes whole drafts gives log-probabilities of its tokens, not logits.
     """
 
     capacity: int
@@ -54,6 +55,7 @@ class ModelOptions:
     max_tokens: int = 128
     max_outputs: int = 128
     max_rewind: int = 16
+    log_probabilities: bool = False
 
 
 @dataclass(frozen=True, eq=False)

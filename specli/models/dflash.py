@@ -81,7 +81,7 @@ class DFlashNetwork:
         self._output = weights.output or Matrix.of(target.output)
         factors = value_of(weights.rope_factors) if rope.uses_factors else None
         self._rope = rope_table(rope, options.capacity, executor, factors=factors)
-        self._allocate(target.features["layers"], several=steps)
+        self._allocate(target.features["layers"], several=steps, is_normed=options.log_probabilities)
         self._ingest = executor.compile(self._trace_ingest)
         self._block = executor.compile(self._trace_block)
         self._backbone: Program | None = None
@@ -114,8 +114,8 @@ class DFlashNetwork:
             anchors: Of different slots, at least one, B; the cache holds everything before them.
 
         Returns:
-            Logits (or scores) `[B, N, C]` of the candidates, descending, and the target's ids of them; views that the
-            next run overwrites.
+            Logits (or scores) `[B, N, C]` of the candidates, descending, and the target's ids of them (see
+            `BlockPositions.values`); views that the next run overwrites.
         """
         self._place(anchors)
         self._run(self._block, len(anchors))
@@ -139,6 +139,11 @@ class DFlashNetwork:
             self._steps[index].run(sequences=len(previous))
         return self.block_positions.of(index).read(len(previous))
 
+    @property
+    def predicts(self) -> bool:
+        """The head predicts acceptance; see `PositionHead`."""
+        return self._weights.head.predicts
+
     def truncate(self, slot: int, length: int) -> None:
         """Forgets everything of the sequence in a cache slot from position `length` on."""
         self.cache.truncate(slot, min(length, self.cache.length(slot)))
@@ -147,7 +152,7 @@ class DFlashNetwork:
         """Releases the executor."""
         self.executor.close()
 
-    def _allocate(self, features: Buffer, *, several: bool) -> None:
+    def _allocate(self, features: Buffer, *, several: bool, is_normed: bool) -> None:
         new, config, n_draft, n_sequences = self.executor.buffer, self.config, self._n_draft, self.cache.n_slots
         n_logits, mapping = self._weights.n_logits, self._weights.mapping
         n_embd, self._n_block = config.network.n_embd, n_draft + config.first_position
@@ -175,6 +180,7 @@ class DFlashNetwork:
             confidence=new(n_predicting, 1, Extent.OUTPUTS) if several else None,
             mapping=None if mapping is None else self.executor.array(mapping),
             n_draft=n_draft,
+            is_normed=is_normed and n_candidates == 1,
         )
         self._by_sequence = [
             buffer.storage.reshape(n_sequences, n_draft, -1)

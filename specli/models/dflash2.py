@@ -104,6 +104,7 @@ class SelectorHead:
     """
 
     is_chained = True
+    predicts = False
 
     def __init__(self, tensors: Tensors, config: SelectorConfig, n_vocab: int, n_embd: int) -> None:
         self._config = config
@@ -141,4 +142,6 @@ class SelectorHead:
         ops.copy(self._scores, unary)
         ops.linear_rows(self._scores, self._gated, self._successor.value, candidates)
         ops.top_k(position.values, position.ids, self._scores)  # ids: places among the candidates
+        if position.is_normed:
+            ops.log_softmax(position.values, self._scores)
         ops.take(position.ids, candidates, position.ids)

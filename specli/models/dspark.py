@@ -29,6 +29,7 @@ class MarkovHead:
         self._markov_w1 = tensors.matrix(MARKOV_TENSOR, (config.network.n_vocab, self._rank))
         self._markov_w2 = tensors.matrix("markov_w2.weight", (n_logits, self._rank))
         self._conf_proj = tensors.matrix(CONFIDENCE_TENSOR, (1, self._n_embd + self._rank), "optional")
+        self.predicts = self._conf_proj is not None
         self._conf_bias = tensors.vector("conf_proj.bias", 1, "optional" if self._conf_proj is not None else "no")
 
     def n_candidates(self, n_logits: int) -> int:
@@ -42,7 +43,7 @@ class MarkovHead:
 
     def trace(self, ops: Ops, positions: BlockPositions) -> None:
         """The hidden half of the confidence head's input."""
-        if positions.confidence is not None:
+        if positions.confidence is not None or (positions.is_normed and self.predicts):
             ops.copy(self._joined.columns(0, self._n_embd), positions.hidden)
 
     def trace_position(self, ops: Ops, positions: BlockPositions, index: int, previous: Buffer) -> None:
@@ -52,6 +53,13 @@ class MarkovHead:
         ops.embed(markov, self._markov_w1.value, previous)
         ops.linear([position.logits], markov, [self._markov_w2.value], accumulate=True)
         position.trace_candidates(ops, position.values, position.ids)
-        if self._conf_proj is not None and position.confidence is not None:
-            ops.linear([position.confidence], joined, [self._conf_proj.value], biases=[value_of(self._conf_bias)])
+        if self._conf_proj is None:
+            if position.is_normed:
+                ops.log_softmax(position.values, position.logits)
+            return
+        bias = value_of(self._conf_bias)
+        if position.is_normed:
+            ops.linear([position.values], joined, [self._conf_proj.value], biases=[bias])
+        elif position.confidence is not None:
+            ops.linear([position.confidence], joined, [self._conf_proj.value], biases=[bias])
             ops.sigmoid(position.confidence)

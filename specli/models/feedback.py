@@ -73,6 +73,7 @@ class FeedbackNetwork(ABC):
         executor: As given.
         n_draft: As given.
         n_slots: Sequences there is room for, S.
+        is_normed: Whole drafts come with log-probabilities.
         logits: `[S, V_d]` float32 of the latest step.
     """
 
@@ -131,6 +132,7 @@ class FeedbackNetwork(ABC):
             buffer.storage.reshape(n_slots, n_draft, -1) for buffer in (self._all_values, self._all_ids)
         ]
         self._has_steps = steps
+        self.is_normed = options.log_probabilities and n_candidates == 1
 
     # -- use -------------------------------------------------------------------------------------------------------
 
@@ -170,7 +172,8 @@ class FeedbackNetwork(ABC):
 
         Returns:
             Logits `[B, n_steps, C]` of the best candidates of every step, descending, and the target's ids of them; C
-            is 1 without `steps`. Views that the next run overwrites.
+            is 1 without `steps`, and then they may be log-probabilities (`ModelOptions`). Views that the next run
+            overwrites.
         """
         self._place(anchors)
         self._draft.run(sequences=len(anchors), steps=n_steps)
@@ -299,6 +302,8 @@ class FeedbackNetwork(ABC):
         self._trace_step(ops, step, index)
         ops.linear([self.logits], self._last, [self._head(index)])
         ops.top_k(self._values, self._ids, self.logits)
+        if self.is_normed:
+            ops.log_softmax(self._values, self.logits)
         if self._mapping is not None:
             ops.map_ids(self._ids, self._ids, self._mapping)
         ops.scatter(self._all_values, self._values, self._all_rows)

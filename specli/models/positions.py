@@ -34,12 +34,14 @@ class BlockPositions:
     Attributes:
         hidden: `[S·N, D]` float32, after the last norm.
         logits: `[S·N, V_d]` float32.
-        values: `[S·N, C]` float32, the logits (or scores) of the candidates, descending.
+        values: `[S·N, C]` float32, the logits (or scores) of the candidates, descending; where `is_normed` the best
+            one's log-probability, or from heads that predict it the log-odds that it is accepted.
         ids: `[S·N, C]` int32, the candidates, as the target numbers them.
         confidence: `[S·N, 1]` float32, predicted probability that the position's token is accepted; only some heads
             fill it. None = nobody asks.
         mapping: `[V_d]` int32, the target's id of every draft token; None = the same.
         n_draft: Draft length, N.
+        is_normed: See `values`.
     """
 
     hidden: Buffer
@@ -49,6 +51,7 @@ class BlockPositions:
     confidence: Buffer | None
     mapping: Array | None
     n_draft: int
+    is_normed: bool = False
 
     def rows_of(self, index: int, buffer: Buffer) -> Buffer:
         """The rows of a buffer like these that belong to position `index` of every block, a row per sequence."""
@@ -64,6 +67,7 @@ class BlockPositions:
             None if self.confidence is None else self.rows_of(index, self.confidence),
             self.mapping,
             1,
+            self.is_normed,
         )
 
     def read(self, n: int | None = None) -> list[Proposal]:
@@ -84,9 +88,11 @@ class PositionHead(Protocol):
 
     Attributes:
         is_chained: What a position proposes depends on the token before it.
+        predicts: It gives log-odds that a token is accepted where log-probabilities are asked for (`BlockPositions`).
     """
 
     is_chained: bool
+    predicts: bool
 
     def n_candidates(self, n_logits: int) -> int:
         """Candidates per position, C."""
@@ -105,6 +111,7 @@ class PlainHead:
     """Every position by itself: the best logits (DFlash)."""
 
     is_chained = False
+    predicts = False
 
     def n_candidates(self, n_logits: int) -> int:
         """Ten, or all."""
@@ -116,6 +123,8 @@ class PlainHead:
     def trace(self, ops: Ops, positions: BlockPositions) -> None:
         """Fills values and ids."""
         positions.trace_candidates(ops, positions.values, positions.ids)
+        if positions.is_normed:
+            ops.log_softmax(positions.values, positions.logits)
 
     def trace_position(self, ops: Ops, positions: BlockPositions, index: int, previous: Buffer) -> None:
         """Nothing: see `trace`."""

@@ -50,6 +50,7 @@ class Writer:
         self.n_steps = n_steps
         self._model = model
         self._n_logits = n_logits
+        self._is_normed = model.options.log_probabilities and n_candidates == 1
         self._tokens = new(n_slots, 1, Extent.SEQUENCES, np.int32)
         self._rows = Rows(
             positions=new(n_slots, 1, Extent.SEQUENCES, np.int32),
@@ -79,8 +80,8 @@ class Writer:
             n_steps: Tokens to write, 1 … N.
 
         Returns:
-            Logits `[B, n_steps, C]` of the best candidates of every step, descending, and their ids; views that the
-            next call overwrites.
+            Logits `[B, n_steps, C]` of the best candidates of every step, descending, and their ids; where C is 1 they
+            may be log-probabilities (`ModelOptions`). Views that the next call overwrites.
         """
         model, n = self._model, len(beginnings)
         all_tokens: list[int] = []
@@ -119,7 +120,10 @@ class Writer:
 
     def _trace_choice(self, ops: Ops, logits: Buffer) -> None:
         """The best candidates of a step, kept where they belong."""
-        ops.top_k(self._values, self._ids, logits.columns(0, self._n_logits))
+        known = logits.columns(0, self._n_logits)
+        ops.top_k(self._values, self._ids, known)
+        if self._is_normed:
+            ops.log_softmax(self._values, known)
         ops.scatter(self._all_values, self._values, self._all_rows)
         ops.scatter(self._all_ids, self._ids, self._all_rows)
         ops.increment(self._all_rows)

@@ -12,6 +12,7 @@ from specli.drafters.adaptive import AdaptiveLengths, DrafterTraits
 from specli.drafters.base import Draft, DraftRequest, TargetBatch
 from specli.drafters.chain import DrafterChain
 from specli.drafters.costs import RowCosts
+from specli.drafters.ngram import NgramDrafter, NgramTable
 from specli.kernels.ops import Buffer, Extent
 
 CHEAP, DEAR = {1: 1e7, 16: 1.1e7}, {1: 1e7, 2: 5e7}
@@ -162,3 +163,116 @@ def test_the_next_drafter_is_asked_where_the_best_one_has_nothing() -> None:
     rounds.start(0, [5])
     [(draft, name)] = rounds.draft(0)
     assert (len(draft.tokens), name, len(silent.asked)) == (4, "reader", 1)
+
+
+class Table(NgramTable):
+    """Proposes what it is told to."""
+
+    name = "table"
+    max_draft = 6
+
+    def __init__(self, draft: Sequence[int]) -> None:
+        super().__init__()
+        self.proposes, self.told, self.cuts = list(draft), [], []
+
+    def draft(self, request: DraftRequest) -> Draft:
+        return Draft(list(self.proposes))
+
+    def accept(self, n_accepted: int) -> None:
+        self.told.append(n_accepted)
+
+    def cut(self, n_tokens: int) -> None:
+        self.cuts.append(n_tokens)
+
+    def _forget(self) -> None:
+        pass
+
+    def _learn_prompt(self, prompt: Sequence[int]) -> None:
+        pass
+
+
+class Sure(Reader):
+    """Says how sure it is of its tokens, and may have drawn them."""
+
+    def __init__(self, draft: Sequence[int], confidence: Sequence[float], *, sampled: bool = False) -> None:
+        super().__init__("network", draft)
+        self.confidence, self.sampled = list(confidence), sampled
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        drafts = super().draft(requests)
+        for draft in drafts:
+            draft.confidence = list(self.confidence)
+            if self.sampled:
+                draft.probabilities = [(np.array([7], np.int32), np.ones(1, np.float32))] * len(draft.tokens)
+        return drafts
+
+
+def pair(table: Table, network: Reader, costs: dict[int, float], *, ordered: bool = False) -> Rounds:
+    traits = [DrafterTraits(6, is_table=True), DrafterTraits(4)]
+    lengths = AdaptiveLengths(RowCosts(costs), traits, ordered=ordered)
+    rounds = Rounds(DrafterChain([NgramDrafter(lambda: table), network], lengths), np.zeros((64, 1), np.float32))
+    rounds.start(0, [5])
+    return rounds
+
+
+def taught(rounds: Rounds, *, table: tuple[int, int], network: tuple[int, int]) -> None:
+    """Verdicts (accepted, verified) of both."""
+    for _ in range(50):
+        rounds.chain.lengths.observe_verdict(0, *table, Draft([9] * 6))
+        rounds.chain.lengths.observe_verdict(1, *network)
+
+
+def test_the_round_goes_to_the_draft_that_promises_most() -> None:
+    table, network = Table([9] * 6), Sure([7] * 4, [0.9] * 4)
+    rounds = pair(table, network, CHEAP)
+    taught(rounds, table=(5, 6), network=(1, 2))
+    assert rounds.draft(0)[0][1] == "table"
+    assert not network.asked  # what it could bring is less, so it is not asked at all
+    taught(rounds, table=(0, 6), network=(4, 4))
+    rounds.forward({0: [1]})
+    assert rounds.draft(0)[0][1] == "network"
+
+
+def test_a_fixed_order_uses_the_first_that_has_a_draft() -> None:
+    table, network = Table([9] * 6), Sure([7] * 4, [0.99] * 4)
+    rounds = pair(table, network, CHEAP, ordered=True)
+    taught(rounds, table=(1, 6), network=(4, 4))
+    assert rounds.draft(0)[0][1] == "table"
+    table.proposes = []
+    rounds.forward({0: [1]})
+    assert rounds.draft(0)[0][1] == "network"
+
+
+def test_a_table_continues_the_draft_of_a_network_that_it_agrees_with() -> None:
+    table, network = Table([7, 7, 7, 8, 9, 9]), Sure([7, 7, 7], [0.99] * 3)
+    rounds = pair(table, network, CHEAP)
+    taught(rounds, table=(1, 6), network=(4, 4))
+    [(draft, name)] = rounds.draft(0)
+    assert (draft.tokens[:4], name) == ([7, 7, 7, 8], "table")
+    assert network.asked
+
+
+def test_a_draft_is_cut_where_its_tokens_are_unlikely_and_a_table_hears_of_it() -> None:
+    network = Sure([7] * 4, [0.99, 0.98, 0.02, 0.9])
+    rounds = pair(Table([]), network, {1: 1e7, 2: 1.1e7, 3: 1.2e7, 4: 1.5e7, 5: 1.8e7})
+    taught(rounds, table=(0, 6), network=(4, 4))
+    [(draft, name)] = rounds.draft(0)
+    assert (draft.tokens, draft.n_cut, name) == ([7, 7], 2, "network")
+    table = Table([9] * 6)
+    rounds = pair(table, Sure([], []), {1: 1e7, 4: 1.2e7, 5: 3e7, 8: 9e7})
+    [(draft, _)] = rounds.draft(0)
+    assert (len(draft.tokens), draft.n_cut, table.cuts) == (3, 3, [3])
+    rounds.chain.accept(0, 3)
+    assert table.told == [3]
+
+
+def test_a_sampled_draft_is_verified_as_it_was_drawn() -> None:
+    network = Sure([7] * 4, [0.99, 0.02, 0.02, 0.9], sampled=True)
+    rounds = pair(Table([]), network, {1: 1e7, 2: 1.1e7, 8: 1.6e7})
+    for _ in range(40):
+        rounds.draft(0)
+        rounds.chain.accept(0, 4)
+        rounds.forward({0: [1]})
+    [(draft, _)] = rounds.draft(0)
+    assert draft.tokens == [7] * network.asked[-1]
+    assert draft.n_cut == 0

@@ -6,9 +6,10 @@ def three_rounds() -> DrafterStats:
     stats = DrafterStats("ngram-mod")
     stats.count_begin(10)
     for n_accepted in (0, 2, 3):
-        stats.count_draft(3, 100)
+        stats.count_call(100)
+        stats.count_used(3)
         stats.count_accept(n_accepted, 3, 7)
-    stats.count_draft(0, 5)
+    stats.count_call(5)
     stats.count_process(11)
     return stats
 

@@ -12,7 +12,7 @@ import pytest
 from specli.drafters import ngram_map, ngram_mod
 from specli.drafters.base import DraftRequest
 from specli.drafters.lookup import Followers, LookupTable, ngram_key, write_lookup
-from specli.drafters.ngram import NgramDrafter, NgramTable
+from specli.drafters.ngram import NgramDrafter, NgramTable, match_grade
 from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
 from specli.drafters.ngram_mod import NgramMod
@@ -371,3 +371,12 @@ def test_sequences_side_by_side_get_the_drafts_of_one_alone(name: str) -> None:
                 together.accept(request.slot, n_accepted)
                 alone[request.slot].accept(n_accepted)
     assert n_drafted > 20
+
+
+def test_the_grade_of_a_match_is_the_length_of_what_precedes_it() -> None:
+    common = list(range(100, 120))
+    for n, grade in ((0, 0), (3, 0), (4, 1), (15, 1), (16, 2), (20, 2)):
+        before = common[len(common) - n :]
+        tokens = [*before, 1, 2, 3, 50, 51, *before, 1, 2, 3]
+        assert match_grade(tokens, n, 2 * n + 5) == grade
+    assert match_grade([9, 1, 2, 7, 1, 2], 1, 4) == 0

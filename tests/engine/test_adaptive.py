@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -34,7 +34,9 @@ SMALL_KEYS = {
 
 
 class RandomLengths(AdaptiveLengths):
-    """Any order, any lengths, now and then nobody."""
+    """Any order, any lengths, now and then nobody; of a draft any beginning is verified."""
+
+    trims = True
 
     def __init__(self, traits: list[DrafterTraits], seed: int) -> None:
         super().__init__(RowCosts({1: 1.0}), traits)
@@ -45,6 +47,12 @@ class RandomLengths(AdaptiveLengths):
         choices = [Choice(i, self._draw.randint(1, limit)) for i, limit in enumerate(limits)]
         self._draw.shuffle(choices)
         return choices[: self._draw.randint(0, len(choices))] if self._draw.random() < 0.6 else []
+
+    def skips(self, n_sequences: int) -> bool:
+        return False
+
+    def trim(self, survivals: Sequence[Sequence[float]], n_rows: int) -> list[int]:
+        return [self._draw.randint(0, len(each)) if self.trims else len(each) for each in survivals]
 
 
 @contextmanager
@@ -107,7 +115,8 @@ def test_a_draft_after_rounds_without_one_is_that_of_a_drafter_that_saw_every_ro
         list(generation)
         drafts = {each.position: each.draft for each in generation.rounds}
     with opened(name) as run:
-        run.engine.chain.lengths = RandomLengths([DrafterTraits(4)], seed=3)
+        run.engine.chain.lengths = lengths = RandomLengths([DrafterTraits(4)], seed=3)
+        lengths.trims = False
         generation = run.generate(PROMPTS[0], RequestConfig(n_predict=40, sampling=GREEDY, trace=True))
         list(generation)
         n_compared = 0

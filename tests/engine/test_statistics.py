@@ -64,7 +64,8 @@ def drafter() -> DrafterStats:
     stats = DrafterStats("ngram-mod", begin_ns=1_500, process_ns=9_000_000)
     stats.n_begin = 1
     for n_accepted in (0, 2, 3):
-        stats.count_draft(3, 2_000_000)
+        stats.count_call(2_000_000)
+        stats.count_used(3)
         stats.count_accept(n_accepted, 3, 10_400)
     return stats
 

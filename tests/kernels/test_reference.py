@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -281,6 +282,21 @@ def test_top_k_takes_the_lowest_id_of_equal_values(bench: Bench) -> None:
     assert ids.data[0].tolist() == [1, 3, 2, 5]
     assert values.data[0].tolist() == [5, 5, 2, 2]
     assert ids.data[1].tolist() == [0, 1, 2, 3]
+
+
+def test_log_softmax_gives_log_probabilities_of_the_best(bench: Bench) -> None:
+    x = bench.zeros(4)
+    x.data[0] = torch.tensor([1.0, 3.0, 2.0, -torch.inf])
+    values, ids = bench.zeros(2), bench.zeros(2, np.int32)
+
+    def trace(ops: Ops) -> None:
+        ops.top_k(values, ids, x)
+        ops.log_softmax(values, x)
+
+    bench.run(trace)
+    norm = math.log(math.exp(1) + math.exp(2) + math.exp(3))
+    assert values.data[0].tolist() == pytest.approx([3 - norm, 2 - norm])
+    assert values.data[1].tolist() == pytest.approx([math.log(0.25)] * 2)
 
 
 def test_rows_per_sequence_are_as_many_as_a_run_says(bench: Bench) -> None:

@@ -18,7 +18,9 @@ class RecallingModel:
 
     def __init__(self, *, n_vocab: int = 40, max_tokens: int = 8, capacity: int = 600, n_slots: int = 1) -> None:
         self.config = SimpleNamespace(n_vocab=n_vocab)
-        self.options = SimpleNamespace(max_tokens=max_tokens, capacity=capacity, n_slots=n_slots)
+        self.options = SimpleNamespace(
+            max_tokens=max_tokens, capacity=capacity, n_slots=n_slots, log_probabilities=False
+        )
         self.cache = self
         self.slots: list[list[int]] = [[] for _ in range(n_slots)]
         self.n_forwards = 0

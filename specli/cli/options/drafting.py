@@ -83,7 +83,8 @@ OPTIONS = (
         negative=("--no-spec-adaptive",), field="speculation.adaptive",
     ),
     drafting(
-        ("--spec-order",), "which of several drafters is asked first: the most promising, or llama.cpp's fixed order",
+        ("--spec-order",),
+        "which of several drafts is used: the most promising, or the first in llama.cpp's fixed order",
         field="speculation.ordered", kind=replace(ORDER, parse=lambda text: ORDER.parse(text) == "fixed"),
         default_text="best",
     ),

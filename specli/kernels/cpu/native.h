@@ -120,6 +120,7 @@ struct kv_cache {
     X(COPY) /* out, x */                                                                                                      \
     X(GATHER) /* out, x, y = rows */                                                                                          \
     X(TOP_K) /* out = values, x, y = ids */                                                                                   \
+    X(LOG_SOFTMAX) /* out = values, the first of them the largest of x, x */                                                  \
     X(MAP_IDS) /* out, x = ids, p[0] table */                                                                                 \
     X(LINEAR_ROWS) /* out, x, y = ids, weight[0] */                                                                           \
     X(CONVOLVE) /* out, x, y = weights, p[0] kernel, n[0] taps, n[1] channels of a group, n[2] rows of a block */             \

@@ -444,6 +444,9 @@ class Recorder(Ops):
             out=self._view(values), x=self._view(x), y=self._view(ids),
         )  # fmt: skip
 
+    def log_softmax(self, values: Buffer, x: Buffer) -> None:
+        self._in_place("log_softmax", values, x)
+
     def map_ids(self, out: Buffer, ids: Buffer, table: Array) -> None:
         self._in_place("map_ids", out, ids, p=[self._constant(table)])
 

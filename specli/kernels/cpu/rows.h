@@ -288,6 +288,20 @@ static void top_k_row(const struct op *op, int row) {
     }
 }
 
+/* The values start with the largest of x, so no exponential overflows. */
+static void log_softmax_row(const struct op *op, int row) {
+    const float *x = (const float *)op->x.data + row * op->x.stride;
+    float *values = (float *)op->out.data + row * op->out.stride;
+    const float most = values[0];
+    const int64_t width = op->x.width, whole = width - width % LANES;
+    vf sums = vf_set(0.0f);
+    for (int64_t i = 0; i < whole; i += LANES) sums = vf_add(sums, vf_exp(vf_sub(vf_load(x + i), vf_set(most))));
+    float sum = vf_sum(sums);
+    for (int64_t i = whole; i < width; i++) sum += expf(x[i] - most);
+    const float norm = most + logf(sum);
+    for (int64_t i = 0; i < op->out.width; i++) values[i] -= norm;
+}
+
 /* ---- all of them ---------------------------------------------------------------------------------------------------------------------- */
 
 static void run_row(const struct op *op, const struct run *run, int row) {
@@ -303,6 +317,7 @@ static void run_row(const struct op *op, const struct run *run, int row) {
         case OP_STORE: store_row(op, row); break;
         case OP_JOIN_HEADS: join_heads_row(op, row); break;
         case OP_TOP_K: top_k_row(op, row); break;
+        case OP_LOG_SOFTMAX: log_softmax_row(op, row); break;
         case OP_LINEAR_ROWS: linear_rows_row(op, row); break;
         case OP_CONVOLVE: convolve_row(op, row); break;
         case OP_ADD: EACH_VECTOR(width) store_some(out + i, vf_add(load_some(out + i, n), load_some(x + i, n)), n); break;

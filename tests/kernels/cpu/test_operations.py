@@ -34,6 +34,18 @@ def test_elementwise(bench: Bench, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_log_softmax(bench: Bench, width: int) -> None:
+    x, values, ids = bench.rows(width), bench.zeros(3), bench.zeros(3, np.int32)
+    x.data[0] += 300.0  # no exponential overflows
+
+    def trace(ops: Ops) -> None:
+        ops.top_k(values, ids, x)
+        ops.log_softmax(values, x)
+
+    close(bench.both(trace, values.data))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_norms(bench: Bench, width: int) -> None:
     x, out, weight, double = bench.rows(2 * width), bench.zeros(2 * width), bench.random(width), bench.random(2 * width)
 
