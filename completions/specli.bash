@@ -70,6 +70,7 @@ _specli() {
             _specli_reply "$(compgen -W 'best fixed' -- "$cur")"
             return ;;
         --spec-draft-n-max)
+            _specli_reply "$(compgen -W 'auto' -- "$cur")"
             return ;;
         --spec-draft-n-min)
             return ;;

@@ -9,6 +9,7 @@ from typing import TypeVar
 from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.sources import resolve_draft, resolve_target
+from specli.drafters.settings import AUTO_LENGTH
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
 from specli.errors import UsageError
 from specli.sampling.settings import MODEL_CHOICES, SamplingConfig
@@ -69,7 +70,7 @@ def check(config: CommandConfig) -> None:
         UsageError: They do.
     """
     draft, synth = config.speculation.draft, config.speculation.synth
-    if draft.n_min > draft.n_max:
+    if draft.n_min > draft.n_max != AUTO_LENGTH:
         raise UsageError(
             f"--spec-draft-n-min {draft.n_min} is larger than --spec-draft-n-max {draft.n_max}",
             hint="no draft would ever be long enough",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from specli.drafters.settings import DraftConfig, SpeculationConfig
+from specli.drafters.settings import AUTO_LENGTH, DraftConfig, SpeculationConfig
 from specli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Setting:
         at_most: The setting that this one must not exceed, since no draft would ever be long enough.
         needs: Another setting without which this one has no effect.
         idle: Why it has no effect at all; the constructor does not get it.
+        auto: The integer that the word `auto` stands for; None = there is no such word.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Setting:
     at_most: str | None = None
     needs: str | None = None
     idle: str | None = None
+    auto: int | None = None
 
     @property
     def option(self) -> str:
@@ -182,7 +184,12 @@ class DrafterSpec(ABC):
     def is_sound(self, config: SpeculationConfig) -> bool:
         """Whether a draft can be long enough."""
         values = self.values(config)
-        return all(not setting.at_most or values[setting.name] <= values[setting.at_most] for setting in self.settings)
+        return all(
+            not setting.at_most
+            or values[setting.at_most] == AUTO_LENGTH
+            or values[setting.name] <= values[setting.at_most]
+            for setting in self.settings
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +244,7 @@ class NetworkSpec(DrafterSpec):
         reads_nextn: It reads the target's state for MTP heads (`ModelOptions.nextn`).
         limit: Longest draft that a draft file's network can make, or None if it has no limit.
         limited_by: What limits it.
+        auto_length: Draft length `auto` where the file names no limit, tokens; about what such are trained for.
         serves_itself: Without a draft file it reads the target's own file, which may have heads.
         is_block: All tokens of a draft are made in one pass, which takes the same time for any number of them.
         shares_tokens: Its network is a whole model, whose tokens have to be the target's.
@@ -249,6 +257,7 @@ class NetworkSpec(DrafterSpec):
     reads_nextn: bool = False
     limit: Callable[[GGUFFile], int | None] = lambda file: None
     limited_by: str = ""
+    auto_length: int = 8
     serves_itself: bool = False
     is_block: bool = False
     shares_tokens: bool = False
@@ -266,16 +275,22 @@ class NetworkSpec(DrafterSpec):
         """The configuration with other values of some of its settings."""
         return replace(config, draft=replace(config.draft, **values))
 
+    def max_draft(self, config: SpeculationConfig) -> int:
+        """Longest draft that its settings allow, tokens; of `auto` the length without a limit."""
+        return self.auto_length if config.draft.n_max == AUTO_LENGTH else super().max_draft(config)
+
     def draft_length(self, config: SpeculationConfig, file: GGUFFile) -> int:
-        """`max_draft`, or less if the network in the file is limited."""
+        """`max_draft`, or less if the network in the file is limited; of `auto` just that limit."""
         configured = self.max_draft(config)
         limit = self.limit(file) if self.detects(file) else None  # `check` will say what does not fit
-        return configured if limit is None else min(configured, limit)
+        if limit is None:
+            return configured
+        return limit if config.draft.n_max == AUTO_LENGTH else min(configured, limit)
 
     def warn_of_limit(self, config: SpeculationConfig, file: GGUFFile) -> None:
         """Says so where drafts are shorter than asked for."""
         n_asked, n_draft = self.max_draft(config), self.draft_length(config, file)
-        if n_asked > n_draft:
+        if n_asked > n_draft and config.draft.n_max != AUTO_LENGTH:
             log.warning("requested draft size %d exceeds %s -- clamping to %d", n_asked, self.limited_by, n_draft)
 
 
@@ -356,8 +371,10 @@ def _map_settings(name: str, *, counts_hits: bool = False) -> tuple[Setting, ...
 
 _DRAFT_SETTINGS = (
     Setting(
-        "n_max", ("--spec-draft-n-max",), "most tokens a draft network proposes per round, up to 1024",
+        "n_max", ("--spec-draft-n-max",),
+        "most tokens a draft network proposes per round, up to 1024; auto = as many as it was made for",
         low=0, high=1024, env="LLAMA_ARG_SPEC_DRAFT_N_MAX", tries=(1, 2, 3, 4, 5, 6, 8, 12, 16), is_length=True,
+        auto=AUTO_LENGTH,
     ),
     Setting(
         "n_min", ("--spec-draft-n-min",), "shorter drafts of a network are dropped, unless they are sampled",
@@ -439,6 +456,7 @@ _ROWS: tuple[DrafterSpec, ...] = (  # highest priority first, as in llama.cpp `c
     NetworkSpec(
         name="draft-simple",
         summary="a smaller model with the target's vocabulary",
+        auto_length=16,
         settings=_DRAFT_SETTINGS,
         n_least=1,
         check=_later("drafters.simple", "check_simple"),

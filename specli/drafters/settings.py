@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+AUTO_LENGTH = -1  # a draft length: as many tokens as the network was made for
+
 
 @dataclass(frozen=True)
 class DraftConfig:
     """Settings of the drafters that have a network.
 
     Attributes:
+        n_max: Longest draft, tokens; `AUTO_LENGTH` = as long as the network can (`NetworkSpec.auto_length`).
         survival: `p_min` bounds the probability that the whole draft up to a token stands, not that of the token
             alone; only for draft-dspark, which predicts it.
     """

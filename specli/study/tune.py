@@ -17,7 +17,7 @@ from typing import Any
 
 from specli.drafters import DRAFTERS, DrafterSpec, TableSpec, tables_of
 from specli.drafters.chain import DrafterChain
-from specli.drafters.settings import SpeculationConfig
+from specli.drafters.settings import AUTO_LENGTH, SpeculationConfig
 from specli.engine.config import RequestConfig, RunConfig
 from specli.engine.load import Run
 from specli.errors import UsageError
@@ -172,7 +172,10 @@ def tune(
     for index, (name, draft) in enumerate(drafts):
         share = (deadline - time.monotonic()) / (len(drafts) - index)
         spec = DRAFTERS[name]
-        search = Search(spec, draft.speculation, plan, time.monotonic() + share)
+        setting = draft.speculation
+        if setting.draft.n_max == AUTO_LENGTH:
+            setting = spec.with_length(setting, run.loader.check(draft).length(spec))
+        search = Search(spec, setting, plan, time.monotonic() + share)
         if isinstance(spec, TableSpec):
             tuning.types.append(search.run(Replayer(run, spec, answers, costs), is_replayed=True))
         else:

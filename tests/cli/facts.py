@@ -170,6 +170,7 @@ VALUES = [
     ("--spec-type ngram-mod,draft-eagle3", "speculation.types", ("ngram-mod", "draft-eagle3")),
     ("--spec-type none", "speculation.types", ("none",)),
     ("--spec-draft-sampling probabilistic", "speculation.draft.probabilistic", True),
+    ("--spec-draft-n-max auto", "speculation.draft.n_max", -1),
     ("--spec-draft-p-min 0.75", "speculation.draft.p_min", 0.75),
     ("--spec-synth-len 2.5", "speculation.synth.length", 2.5),
     ("--spec-synth-rates 0.9,0.5", "speculation.synth.rates", (0.9, 0.5)),

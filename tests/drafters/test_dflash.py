@@ -14,12 +14,14 @@ import pytest
 import torch
 
 from specli.convert import ConvertConfig, convert
-from specli.drafters.settings import DraftConfig, SpeculationConfig
+from specli.drafters import DRAFTERS, NetworkSpec
+from specli.drafters.settings import AUTO_LENGTH, DraftConfig, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.drafting import choose_drafters
 from specli.errors import FormatError, IncompatibleError, SpecliError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.models.dflash import DFlashNetwork
+from specli.models.dflash_config import DFlashConfig
 from specli.models.draft import Anchor, Part
 from specli.models.positions import Proposal
 from tests.support.drafting import Pair, open_pair
@@ -462,3 +464,14 @@ def test_start_line_says_how_long_drafts_get(taken: bool, tmp_path: Path) -> Non
     assert line.startswith(
         f"drafting: draft-dspark (read off the draft file, {draft}), up to {8 if taken else 3} tokens: "
     )
+
+
+def test_the_length_auto_is_that_of_the_trained_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, draft, spec_type = files_of(tmp_path, "dspark", block_size=8)
+    spec, config = DRAFTERS[spec_type], SpeculationConfig(draft=DraftConfig(n_max=AUTO_LENGTH, n_min=2))
+    assert isinstance(spec, NetworkSpec)
+    with GGUFFile.open(draft) as file:
+        assert spec.draft_length(config, file) == DFlashConfig.from_gguf(file).max_draft
+        spec.warn_of_limit(config, file)
+    assert spec.is_sound(config)
+    assert not caplog.text

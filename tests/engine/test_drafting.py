@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specli.drafters.settings import SpeculationConfig
+from specli.drafters.settings import AUTO_LENGTH, SpeculationConfig
 from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig, SamplingConfig
 from specli.engine.drafting import TargetNeeds
 from specli.engine.load import Run, open_engine, open_target
@@ -174,3 +174,11 @@ def test_a_request_keeps_what_it_asks_for_and_leaves_the_rest_to_the_model(tmp_p
         assert sampled(1) == sampled(1, temperature=1.5)
         assert sampled(1) != sampled(1, temperature=0.8)
         assert run.result().sampling.temperature == 0.8
+
+
+def test_the_length_auto_of_a_network_without_a_limit(eagle3: RunConfig) -> None:
+    draft = replace(eagle3.speculation.draft, n_max=AUTO_LENGTH)
+    with open_engine(replace(eagle3, speculation=replace(eagle3.speculation, draft=draft))) as run:
+        assert run.engine.chain.max_draft == 8
+        assert any("up to 8 tokens" in line for line in run.start_lines())
+        assert tokens(run)

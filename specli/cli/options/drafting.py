@@ -54,7 +54,7 @@ def kind_of(setting: Setting) -> Kind:
     if setting.kind == "flag":
         return words_of(setting) if setting.words else FLAG
     low, high = (INT_MIN if setting.low is None else setting.low), (INT_MAX if setting.high is None else setting.high)
-    return integer(low, high, setting.error)
+    return integer(low, high, setting.error) if setting.auto is None else integer(low, high, auto=setting.auto)
 
 
 def words_of(setting: Setting) -> Kind:

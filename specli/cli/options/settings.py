@@ -128,6 +128,8 @@ class Settings:
                 value = plain(read_field(config, option.field))
                 if isinstance(value, bool) and option.kind.values:
                     value = option.kind.values[value]
+                elif isinstance(value, int):
+                    value = next((word for word in option.kind.values if option.kind.parse(word) == value), value)
                 if value is not None:
                     origin = self.origin(option.field).source
                     shown[option.name] = {"option": option.name, "value": value, "origin": origin}
