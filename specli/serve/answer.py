@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from specli.engine.sequence import Sequence, TokenLogprob
+from specli.serve.deadline import Within
 from specli.serve.errors import RequestError
 from specli.serve.fields import Params
 from specli.serve.records import ChatForm, CompletionForm, Form, early_timings, event, timings_record
@@ -25,13 +26,16 @@ class Answer:
     Args:
         sequences: What is generated, in the order of the answer.
         worker: Runs them.
+        streams: News come with every step, not only at the end of each sequence.
         tells_progress: Batches tell how far prompts have been read.
     """
 
-    def __init__(self, sequences: list[Sequence], worker: Worker, *, tells_progress: bool = False) -> None:
+    def __init__(
+        self, sequences: list[Sequence], worker: Worker, *, streams: bool, tells_progress: bool = False
+    ) -> None:
         self.sequences = sequences
         self.tickets = [
-            Ticket(sequence, index, self._put, tells_progress=tells_progress)
+            Ticket(sequence, index, self._put, streams=streams, tells_progress=tells_progress)
             for index, sequence in enumerate(sequences)
         ]
         self._is_given_up = False
@@ -103,8 +107,8 @@ async def stream(answer: Answer, form: Form, params: Params, first: Batch) -> As
                 break
             while True:
                 try:
-                    timeout = params.ping_interval if params.ping_interval >= 0 else None
-                    batch = await asyncio.wait_for(answer.next(), timeout or None)
+                    async with Within(max(0, params.ping_interval)):
+                        batch = await answer.next()
                     break
                 except asyncio.TimeoutError:
                     yield PING

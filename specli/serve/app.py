@@ -484,7 +484,8 @@ class Service:
         sequences, params = await self._read(request, read)
         self._check_queue(len(sequences))
         form: Form = form_type(Context(params, loaded.name, loaded.types, loaded.run.tokenizer))
-        answer = Answer(sequences, self.worker, tells_progress=params.has_progress and params.is_stream)
+        is_told = params.has_progress and params.is_stream
+        answer = Answer(sequences, self.worker, streams=params.is_stream, tells_progress=is_told)
         self._answers.add(answer)
         is_handed_on = False
         try:

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from specli.serve.config import ServeConfig
+from specli.serve.deadline import Within
 from specli.serve.errors import RequestError
 from specli.serve.records import dump
 
@@ -88,7 +89,8 @@ class Gate:
                 has_begun = True
                 self._add_headers(MutableHeaders(scope=message), headers)
                 message["headers"] = [(name.title(), value) for name, value in message["headers"]]
-            await asyncio.wait_for(send(message), self._config.timeout or None)
+            async with Within(self._config.timeout):
+                await send(message)
 
         try:
             refusal = self._refusal(scope, headers)
@@ -143,7 +145,8 @@ class Gate:
             nonlocal n_bytes, is_whole
             if is_whole:  # only a disconnect can follow, whenever that is
                 return await receive()
-            message = await asyncio.wait_for(receive(), self._config.timeout or None)
+            async with Within(self._config.timeout):
+                message = await receive()
             n_bytes += len(message.get("body", b""))
             if n_bytes > MAX_BODY:
                 raise BodyTooLargeError

@@ -426,8 +426,9 @@ class ChatForm(OpenAIForm):
         return "tool_calls" if reason == "stop" and self._calls.get(index) else reason
 
     def _texts(self, index: int, text: str) -> list[dict[str, Any]]:
-        reader = self._readers.setdefault(index, AnswerReader(self._context.params.answer_form))
-        return self._deltas(index, reader.push(text))
+        if index not in self._readers:
+            self._readers[index] = AnswerReader(self._context.params.answer_form)
+        return self._deltas(index, self._readers[index].push(text))
 
     def _rest(self, index: int) -> list[dict[str, Any]]:
         return self._deltas(index, self._readers[index].flush()) if index in self._readers else []

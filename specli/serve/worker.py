@@ -63,6 +63,7 @@ class Ticket:
         sequence: What is to be generated.
         index: Its number in the client's request.
         deliver: Takes batches on the event loop.
+        streams: A batch comes with every step; else one comes at the end.
         tells_progress: A batch comes for every piece of the prompt.
 
     Attributes:
@@ -71,11 +72,18 @@ class Ticket:
     """
 
     def __init__(
-        self, sequence: Sequence, index: int, deliver: Callable[[Batch], None], *, tells_progress: bool = False
+        self,
+        sequence: Sequence,
+        index: int,
+        deliver: Callable[[Batch], None],
+        *,
+        streams: bool,
+        tells_progress: bool = False,
     ) -> None:
         self.sequence = sequence
         self.index = index
         self.deliver = deliver
+        self.streams = streams
         self.tells_progress = tells_progress
         self.is_cancelled = False
         self.n_told = 0
@@ -228,7 +236,7 @@ def _batch(ticket: Ticket, failure: RequestError | None) -> Batch | None:
     if ticket.tells_progress and ticket.n_told < sequence.n_read:
         ticket.n_told = sequence.n_read
         progress = Progress(sequence.n_read, sequence.timings.prompt_ns)
-    if not sequence.events and not sequence.is_done and progress is None:
+    if not sequence.is_done and progress is None and not (ticket.streams and sequence.events):
         return None
     events = list(sequence.events)
     sequence.events.clear()

@@ -293,3 +293,16 @@ def test_small_pieces_are_sent_at_once() -> None:
         return taken[0]
 
     assert asyncio.run(connect())
+
+
+def test_whole_answers_wake_the_event_loop_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = []
+    put = answer.Answer._put
+    monkeypatch.setattr(answer.Answer, "_put", lambda self, batch: (batches.append(batch), put(self, batch)))
+    body = {"prompt": "Hello", "n_predict": 12, "ignore_eos": True}
+    whole = served.post("/completion", body).json
+    assert [batch.is_last for batch in batches] == [True]
+    batches.clear()
+    parts = served.post("/completion", {**body, "stream": True}).events
+    assert len(batches) > 6
+    assert "".join(part["content"] for part in parts) == whole["content"]
