@@ -451,6 +451,8 @@ complete -c specli -n '__fish_seen_subcommand_from stats' -l prompts -r -F -d 'J
 complete -c specli -n '__fish_seen_subcommand_from stats' -s e -l escape -l no-escape -d 'process escapes (\\n \\t \\xHH …) in prompt, stop strings and DRY breakers'
 complete -c specli -n '__fish_seen_subcommand_from stats' -s r -l reverse-prompt -x -d 'stop string; may be repeated'
 complete -c specli -n '__fish_seen_subcommand_from stats' -o sp -l special -d 'print control tokens'
+complete -c specli -n '__fish_seen_subcommand_from stats' -l workers -x -d 'processes that answer prompts side by side, each with models of its own and a share of --threads; ray or ray://HOST:PORT: actors of a Ray cluster, as many as have room, or N behind a comma'
+complete -c specli -n '__fish_seen_subcommand_from stats' -l retries -x -d 'how often a prompt is tried again after its worker died'
 complete -c specli -n '__fish_seen_subcommand_from stats' -l repeat -x -d 'measured runs per prompt and drafter'
 complete -c specli -n '__fish_seen_subcommand_from stats' -l warmup-runs -x -d 'runs before the measured ones'
 complete -c specli -n '__fish_seen_subcommand_from stats' -l n-prompts -x -d 'prompts taken from the set, each category in turn; 0 = all'

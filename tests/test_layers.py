@@ -16,7 +16,7 @@ ALLOWED = {
         "tokenizer",
     },
     "serve": {"engine", "sampling", "drafters", "tokenizer"},
-    "workers": {"engine", "sampling", "kernels"},
+    "workers": {"study", "engine", "sampling", "kernels"},
     "study": {"engine", "sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "engine": {"sampling", "drafters", "models", "kernels", "gguf", "tokenizer"},
     "sampling": {"kernels", "gguf", "tokenizer"},

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from specli._version import __version__
 from specli.cli.console import ERROR, Console, error_lines
-from specli.cli.options.request import BatchConfig, CommandConfig
+from specli.cli.options.request import CommandConfig
 from specli.cli.prepare import request_config
 from specli.cli.prompts import Prompt
 from specli.cli.record import dump, write_lines
 from specli.errors import SpecliError, UsageError
 from specli.files import FileIdentity, Journal, check_writable, is_special
 from specli.rng import RANDOM_SEED
+from specli.workers.config import WorkersConfig
 
 if TYPE_CHECKING:
     from specli.engine.config import ModelLoadConfig, RequestConfig, RunConfig
@@ -80,7 +81,7 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
                 raise UsageError(f"{option} goes with --prompts")
         return
     if batch.is_shared:
-        check_workers(batch, setup)
+        check_cluster(batch.workers, (setup.target, setup.draft))
         for option, is_given in (
             ("--verify-lossless", config.verify_lossless),
             ("--verbose-prompt", config.prompt.verbose),
@@ -104,15 +105,15 @@ def check_batch(config: CommandConfig, setup: RunConfig) -> None:
         raise UsageError(f"{path}: is no file that --resume could go on with")
 
 
-def check_workers(batch: BatchConfig, setup: RunConfig) -> None:
-    """Refuses settings that workers cannot have.
+def check_cluster(where: WorkersConfig | None, loads: Iterable[ModelLoadConfig | None]) -> None:
+    """Refuses settings that workers on a cluster cannot have.
 
     Raises:
         UsageError: There are such.
     """
-    if batch.workers is None or batch.workers.ray is None:
+    if where is None or where.ray is None:
         return
-    for load in filter(None, (setup.target, setup.draft)):
+    for load in filter(None, loads):
         threads = load.threads
         if threads.cpu_mask is not None or threads.strict or threads.priority:
             raise UsageError(

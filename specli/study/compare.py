@@ -73,6 +73,17 @@ class Plan:
     on_progress: Callable[[int, int, str], None] = lambda done, total, what: None
     is_stopped: Callable[[], bool] = lambda: False
 
+    def record(self, sampling: SamplingSettings) -> dict[str, Any]:
+        """What was asked for, as a comparison keeps it."""
+        return {
+            "n_predict": self.request.n_predict,
+            "temperature": sampling.temperature,
+            "seed": sampling.seed,
+            "chat_template": self.applies_template,
+            "template_variables": dict(self.variables or {}) if self.applies_template else {},
+            "repeats": self.repeats,
+        }
+
 
 def encode_prompt(
     run: Run, text: str, *, applies_template: bool, variables: Mapping[str, Any] | None = None
@@ -120,17 +131,52 @@ def compare(run: Run, entries: Sequence[Entry], prompts: Sequence[StudyPrompt], 
                 reference = references.setdefault(prompt.id, tokens) if name == PLAIN else references.get(prompt.id)
                 contenders[name].samples.append(with_verdict(sample, tokens, reference, drafters, sampling))
     plan.on_progress(total, total, "")
-    records = [PromptRecord(prompt.id, prompt.category, len(ids)) for prompt, ids in encoded]
-    request = {
-        "n_predict": plan.request.n_predict,
-        "temperature": sampling.temperature,
-        "seed": sampling.seed,
-        "chat_template": plan.applies_template,
-        "template_variables": dict(plan.variables or {}) if plan.applies_template else {},
-        "repeats": plan.repeats,
-    }
     kernels = run.engine.target.executor.describe()
-    return Comparison(run.loader.record, kernels, request, records, list(contenders.values()))
+    return assemble(
+        entries,
+        prompts,
+        {name: contender.types for name, contender in contenders.items()},
+        {name: contender.samples for name, contender in contenders.items()},
+        {prompt.id: len(ids) for prompt, ids in encoded},
+        run.loader.record,
+        kernels,
+        plan.record(sampling),
+    )
+
+
+def assemble(
+    entries: Sequence[Entry],
+    prompts: Sequence[StudyPrompt],
+    types: Mapping[str, tuple[str, ...]],
+    samples: Mapping[str, list[Sample]],
+    n_tokens: Mapping[str, int],
+    target: dict[str, Any],
+    kernels: str,
+    request: dict[str, Any],
+) -> Comparison:
+    """A comparison made of its parts, by names of contenders and prompts; prompts without a length are left out."""
+    contenders = [
+        Contender(entry.name, types.get(entry.name, ()), [dict(item) for item in entry.settings], samples[entry.name])
+        for entry in entries
+    ]
+    records = [PromptRecord(p.id, p.category, n_tokens[p.id]) for p in prompts if p.id in n_tokens]
+    return Comparison(target, kernels, request, records, contenders)
+
+
+def compare_prompt(
+    run: Run, sets: Mapping[str, DrafterSet], prompt: str, ids: Sequence[int], plan: Plan
+) -> dict[str, list[Sample]]:
+    """Runs sets of drafters, `plain` first, on one prompt: name → samples."""
+    samples: dict[str, list[Sample]] = {name: [] for name in sets}
+    sampling = run.sampling(plan.request)
+    reference: list[int] | None = None
+    for repeat in range(plan.repeats):
+        for name, drafters in sets.items():
+            sample, tokens = measure(run, drafters, prompt, ids, repeat, plan.request)
+            if name == PLAIN and reference is None:
+                reference = tokens
+            samples[name].append(with_verdict(sample, tokens, reference, drafters, sampling))
+    return samples
 
 
 def group_by_draft_file(entries: Iterable[Entry]) -> list[list[Entry]]:

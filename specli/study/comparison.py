@@ -48,6 +48,7 @@ class Sample:
         timings: Its times and counts.
         drafters: Counters of each drafter for this request alone.
         is_same: Whether the tokens were those of plain decoding; None where they need not be.
+        worker: Number of the worker that ran it, from 1; None = this process.
     """
 
     prompt: str
@@ -55,6 +56,7 @@ class Sample:
     timings: Timings
     drafters: tuple[DrafterStats, ...]
     is_same: bool | None
+    worker: int | None = None
 
 
 @dataclass
@@ -73,12 +75,19 @@ class Contender:
     settings: list[dict[str, Any]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
 
-    def totals(self, *, prompt: str | None = None, repeat: int | None = None) -> Totals:
-        """Sums over all samples, or over those of a prompt or a repeat."""
+    @property
+    def workers(self) -> list[int]:
+        """Numbers of the workers that ran samples; times of several are not comparable, so they are never added up."""
+        return sorted({sample.worker for sample in self.samples if sample.worker is not None})
+
+    def totals(self, *, prompt: str | None = None, repeat: int | None = None, worker: int | None = None) -> Totals:
+        """Sums over all samples, or over those of a prompt, a repeat or a worker; of several workers without times."""
         totals = Totals()
         for sample in self.samples:
-            if prompt in (None, sample.prompt) and repeat in (None, sample.repeat):
+            if prompt in (None, sample.prompt) and repeat in (None, sample.repeat) and worker in (None, sample.worker):
                 totals.count(sample.timings, sample.drafters)
+        if worker is None and self.workers:
+            totals.drop_times()
         return totals
 
     def speed(self) -> Spread | None:
@@ -91,6 +100,8 @@ class Contender:
 
     def prompt_ms(self) -> Spread | None:
         """Milliseconds from a request to its first token, drafters included: a mean, one value per repeat."""
+        if self.workers:
+            return None
         return self._over_repeats(lambda totals: ratio(totals.timings.prompt_ns / 1e6, totals.n_requests))
 
     def _over_repeats(self, rate: Callable[[Totals], float | None]) -> Spread | None:
@@ -100,6 +111,8 @@ class Contender:
 
     def prompt_speed(self, prompt: str) -> float | None:
         """Median over the repeats of a prompt's tokens per second."""
+        if self.workers:
+            return None
         samples = (sample.timings.predicted_per_second for sample in self.samples if sample.prompt == prompt)
         spread = Spread.of(value for value in samples if value is not None)
         return spread.median if spread else None
@@ -134,6 +147,11 @@ class Comparison:
     def plain(self) -> Contender | None:
         """The contender without drafters."""
         return next((row for row in self.contenders if row.name == PLAIN), None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether workers ran it, so that there are no speeds of the whole."""
+        return any(row.workers for row in self.contenders)
 
     @property
     def categories(self) -> list[str]:
@@ -181,10 +199,16 @@ class Comparison:
     def _row(self, contender: Contender) -> dict[str, Any]:
         totals = contender.totals()
         speed, prompt_ms = contender.speed(), contender.prompt_ms()
+        by_worker = ((number, contender.totals(worker=number)) for number in contender.workers)
+        workers = [
+            {"worker": number, "n_requests": of.n_requests, "tokens_per_second": of.tokens_per_second}
+            for number, of in by_worker
+        ]
         return {
             "name": contender.name,
             "types": list(contender.types),
             "settings": contender.settings,
+            **({"workers": workers} if workers else {}),
             "speed": asdict(speed) if speed else None,
             "speed_up": self.speed_up(contender),
             "speed_up_prompt_mean": self.mean_speed_up(contender),
@@ -207,6 +231,7 @@ class Comparison:
                     "is_same": sample.is_same,
                     "timings": asdict(sample.timings),
                     "drafters": [asdict(stats) for stats in sample.drafters],
+                    **({} if sample.worker is None else {"worker": sample.worker}),
                 }
                 for sample in contender.samples
             ],
@@ -257,6 +282,7 @@ def _read_contender(row: Mapping[str, Any], title: str) -> Contender:
                 read_counts(Timings, sample["timings"], title),
                 tuple(read_counts(DrafterStats, stats, title) for stats in sample["drafters"]),
                 sample["is_same"],
+                None if sample.get("worker") is None else int(sample["worker"]),
             )
             for sample in samples
         ],

@@ -64,6 +64,13 @@ class Totals:
                 self.drafters.append(mine)
             add(mine, stats)
 
+    def drop_times(self) -> None:
+        """Leaves counts only."""
+        for record in (self.timings, *self.drafters):
+            for name in vars(record):
+                if name.endswith("_ns"):
+                    setattr(record, name, 0)
+
     @property
     def tokens_per_second(self) -> float | None:
         """Tokens after the first of each request / second of generation; None without time."""

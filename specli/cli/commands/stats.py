@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specli.cli import opener
+from specli.cli.batch import check_cluster
 from specli.cli.console import Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
@@ -69,6 +70,10 @@ def run(invocation: Invocation) -> None:
             from specli.cli.studies.tune import tune_drafters
 
             tune_drafters(console, settings, config, interrupt)
+        elif config.batch.workers is not None:
+            from specli.cli.studies.shared import compare_with_workers
+
+            report(console, config, [compare_with_workers(console, settings, config, interrupt)])
         else:
             _compare(console, settings, config, interrupt)
     if interrupt.is_set:
@@ -90,9 +95,33 @@ def check(settings: Settings, config: CommandConfig) -> None:
         raise UsageError("--replay and --tune exclude each other")
     check_combination(operands, config)
     check_load(settings, config)
+    check_shared(operands, config)
     check_outputs(output)
     if config.speculation.synth.length is not None or config.speculation.synth.rates:
         raise UsageError("stats compares real acceptance", hint="specli synth measures synthetic acceptance")
+
+
+def check_shared(operands: Sequence[str], config: CommandConfig) -> None:
+    """Refuses what workers do not do.
+
+    Raises:
+        UsageError: It was asked for.
+    """
+    if config.batch.workers is None:
+        return
+    for option, is_given in (
+        ("show", bool(operands)),
+        ("--server", config.client.server is not None),
+        ("--parallel", bool(config.study.levels)),
+        ("--replay", config.study.replay is not None),
+        ("--tune", config.study.tune),
+        ("--plot", config.output.plot is not None),
+    ):
+        if is_given:
+            raise UsageError(f"--workers does not go with {option}", hint="workers compare acceptance")
+    if config.study.warmup:
+        raise UsageError("--warmup-runs is for speeds, --workers compares acceptance")
+    check_cluster(config.batch.workers, (config.target, config.draft))
 
 
 def check_combination(operands: Sequence[str], config: CommandConfig) -> None:

@@ -66,11 +66,11 @@ OWN = (
     batch(
         ("--workers",), "processes that answer prompts side by side, each with models of its own and a share of "
         "--threads; ray or ray://HOST:PORT: actors of a Ray cluster, as many as have room, or N behind a comma",
-        field="batch.workers", kind=WORKERS, default_text="1",
+        field="batch.workers", kind=WORKERS, default_text="1", commands=("generate", "stats"),
     ),
     batch(
         ("--retries",), "how often a prompt is tried again after its worker died",
-        field="batch.retries", kind=integer(0, 100), needs=("batch.workers",),
+        field="batch.retries", kind=integer(0, 100), needs=("batch.workers",), commands=("generate", "stats"),
     ),
     batch(
         ("--seed-per-prompt",), "each prompt has a seed of its own, made of --seed and its place in the file",

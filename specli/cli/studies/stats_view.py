@@ -34,7 +34,8 @@ def show_comparison(out: RichConsole, comparison: Comparison) -> None:
     head(out, comparison)
     drafted = [row for row in comparison.contenders if row.types]
     summary(out, comparison)
-    if drafted:
+    by_worker(out, comparison)
+    if drafted and not comparison.is_shared:
         heading(out, "Speed-up over plain decoding (mark: 1×)")
         bars(out, [(row.name, up, f"{figure(up)}×") for row in drafted for up in [comparison.speed_up(row)]], mark=1.0)
     for row in drafted:
@@ -72,6 +73,19 @@ def summary(out: RichConsole, comparison: Comparison) -> None:
     table(out, columns, rows, best=speeds.index(max(speeds)) if speeds else None)
 
 
+def by_worker(out: RichConsole, comparison: Comparison) -> None:
+    """What each worker did, which shared its machine: speeds side by side, never added up; nothing without workers."""
+    workers = sorted({number for row in comparison.contenders for number in row.workers})
+    if not workers:
+        return
+    heading(out, "Tokens per second of each worker, on a machine that it shares")
+    rows = [
+        (row.name, *(figure(row.totals(worker=number).tokens_per_second, ".1f") for number in workers))
+        for row in comparison.contenders
+    ]
+    table(out, ("drafter", *(f"worker {number}" for number in workers)), rows)
+
+
 def summary_row(comparison: Comparison, row: Contender) -> list[str]:
     """The cells of one contender."""
     speed, timings = row.speed(), row.totals().timings
@@ -90,14 +104,15 @@ def summary_row(comparison: Comparison, row: Contender) -> list[str]:
 def details(out: RichConsole, row: Contender) -> None:
     """Proposed and accepted tokens, acceptance by position, and lengths, per drafter of a contender."""
     for stats in row.totals().drafters:
+        per_draft = (stats.draft_ns + stats.process_ns) / 1e6 / max(1, stats.n_draft)
+        pace = "" if row.workers else f"; {per_draft:.3f} ms per draft"
         name = stats.name if row.name == stats.name else f"{row.name}: {stats.name}"
         heading(out, name)
         notes(
             out,
             [
                 f"asked {stats.n_draft} times, {stats.gen_drafts} drafts, {stats.gen_tokens} tokens proposed, "
-                f"{stats.acc_tokens} accepted; "
-                f"{(stats.draft_ns + stats.process_ns) / 1e6 / max(1, stats.n_draft):.3f} ms per draft"
+                f"{stats.acc_tokens} accepted{pace}"
             ],
         )
         if stats.acc_per_pos:
@@ -171,7 +186,7 @@ def time_shares(timings: Timings) -> list[tuple[str, float]]:
 
 def categories(out: RichConsole, comparison: Comparison, drafted: Sequence[Contender]) -> None:
     """Speed-up by kind of prompt."""
-    if not drafted or len(comparison.categories) < 2:
+    if not drafted or len(comparison.categories) < 2 or comparison.is_shared:
         return
     heading(out, "Speed-up by kind of prompt (mean of the prompts)")
     rows = [
@@ -190,6 +205,8 @@ def verdicts(comparison: Comparison) -> list[str]:
         lines.append(f"WARNING: tokens differ from plain decoding: {different}")
     elif checked:
         lines.append(f"all {checked} drafted answers have exactly the tokens of plain decoding")
+    if comparison.is_shared:
+        return [*lines, "workers compare acceptance; leave out --workers to compare speeds"]
     drafted = [row for row in comparison.contenders if row.types]
     answers = [(comparison.answer_speed_up(row) or 0.0, row.name) for row in drafted]
     if answers:

@@ -32,6 +32,9 @@ DEFAULTS = (("-n", "64"), ("--temp", "0"), ("--seed", "1"))
 LOAD_DEFAULTS = (("--repeat", "1"),)
 """The same for many requests at once, which are many anyway."""
 
+SHARED_DEFAULTS = (("--repeat", "1"), ("--warmup-runs", "0"))
+"""The same with workers, whose figures are counts and no times."""
+
 OnProgress = Callable[[int, int, str], None]
 
 
@@ -39,7 +42,9 @@ def study_settings(invocation: Invocation) -> tuple[Settings, CommandConfig]:
     """The settings with a study's defaults."""
     settings = invocation.settings
     is_load = bool({"study.levels", "client.server"} & settings.values.keys())
-    for spelling, text in (*DEFAULTS, *(LOAD_DEFAULTS if is_load else ())):
+    is_shared = "batch.workers" in settings.values
+    more = LOAD_DEFAULTS if is_load else SHARED_DEFAULTS if is_shared else ()
+    for spelling, text in (*DEFAULTS, *more):
         settings.default(spelling, text)
     return settings, settings.config()
 
