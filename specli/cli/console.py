@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -100,6 +100,7 @@ class Console:
         self._copy = open_log(self.config.file) if self.config.file else None
 
         self._notices = NoticeHandler(self)
+        self._aside: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __enter__(self) -> Console:
         logger = logging.getLogger("specli")
@@ -123,6 +124,15 @@ class Console:
         finally:
             self._notices.is_muted = False
 
+    @contextmanager
+    def interrupted_by(self, aside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """While entered, each write stands in the block that `aside` gives, where a drawing makes room."""
+        before, self._aside = self._aside, aside
+        try:
+            yield
+        finally:
+            self._aside = before
+
     @property
     def width(self) -> int:
         """Columns of the terminal; 80 without one."""
@@ -130,16 +140,18 @@ class Console:
 
     def write(self, text: str) -> None:
         """Data to stdout, at once."""
-        self.out.write(text)
-        self.out.flush()
+        with self._aside():
+            self.out.write(text)
+            self.out.flush()
 
     def log(self, level: int, message: str) -> None:
         """A message to stderr, and to the log file, if its level is shown."""
         if level > self.config.verbosity:
             return
         line = f"{self._prefix(level)}{message}"
-        self.err.write(f"{paint(line, COLORS.get(level, ''), is_on=self._is_colored and level in COLORS)}\n")
-        self.err.flush()
+        with self._aside():
+            self.err.write(f"{paint(line, COLORS.get(level, ''), is_on=self._is_colored and level in COLORS)}\n")
+            self.err.flush()
         if self._copy:
             self._copy.write(f"{line}\n")
             self._copy.flush()

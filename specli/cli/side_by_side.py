@@ -11,6 +11,7 @@ import typer
 
 from specli.cli import opener
 from specli.cli.batch import Results, Task
+from specli.cli.board import Board, board
 from specli.cli.console import TRACE, Console
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.invocation import Invocation
@@ -47,7 +48,9 @@ def answer_with_workers(invocation: Invocation, setup: RunConfig, tasks: list[Ta
         desk = Desk(invocation, console, results, todo, pool.n_workers)
         jobs = [Job(task.index, task.name, Question(task.prompt.text, task.request)) for task in todo]
         work = Dispatcher(pool, desk.greet, desk.take, console.warn, config.batch.retries)
-        work.run(jobs, lambda: interrupt.is_set)
+        with board(console, len(tasks), len(tasks) - len(todo), work.states) as desk.board:
+            work.on_tick = desk.board.tick
+            work.run(jobs, lambda: interrupt.is_set)
         results.finish(is_interrupted=interrupt.is_set)
         desk.conclude()
     if interrupt.is_set:
@@ -176,11 +179,15 @@ class Desk:
         results: The file.
         tasks: The prompts to be answered.
         n_workers: How many answer.
+
+    Attributes:
+        board: Where progress is counted.
     """
 
     def __init__(
         self, invocation: Invocation, console: Console, results: Results, tasks: list[Task], n_workers: int
     ) -> None:
+        self.board: Board | None = None
         self._n_workers = n_workers
         self._invocation = invocation
         self._console = console
@@ -210,6 +217,8 @@ class Desk:
 
         assert result.index is not None
         task = self._tasks[result.index]
+        if self.board is not None:
+            self.board.count(result.result.record["timings"]["predicted_n"] if isinstance(result, Answer) else 0)
         if not isinstance(result, Answer):
             self._shelf.put(task, self._results.failure(task, result.error), None)
             return

@@ -24,6 +24,7 @@ class Dispatcher:
         on_death: Takes a line about a worker that died.
         retries: How often a job is given out again after its worker died; with one more death it is set aside.
         pause: Seconds before a dead worker is started again.
+        on_tick: Called again and again, a few times per second at least.
     """
 
     pool: WorkerPool
@@ -32,6 +33,7 @@ class Dispatcher:
     on_death: Callable[[str], None]
     retries: int = 1
     pause: float = 1.0
+    on_tick: Callable[[], None] = lambda: None
     _queue: deque[Job] = field(default_factory=deque)
     _busy: dict[int, Job] = field(default_factory=dict)
     _idle: set[int] = field(default_factory=set)
@@ -61,6 +63,20 @@ class Dispatcher:
                 del self._due[worker]
                 self.pool.start(worker)
             self._give()
+            self.on_tick()
+
+    def states(self) -> list[str]:
+        """What each worker is doing, in a few words."""
+        return [self._state(worker) for worker in range(self._n_started)]
+
+    def _state(self, worker: int) -> str:
+        if worker in self._busy:
+            return self._busy[worker].name
+        if worker in self._lost:
+            return "dead"
+        if worker in self._due:
+            return "died, starts again"
+        return "idle" if worker in self._idle else "loading"
 
     def _take(self, worker: int, event: Event) -> None:
         if isinstance(event, Ready):

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specli.cli import opener
+from specli.cli.board import board
 from specli.cli.console import Console
 from specli.cli.conversation.repl import template_variables
 from specli.cli.interrupt import InterruptFlag
 from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.prepare import request_config
-from specli.cli.studies.study import base_config, combination, draft_entries, study_progress, study_prompts
+from specli.cli.studies.study import base_config, combination, draft_entries, study_prompts
 from specli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def compare_with_workers(
         if config.speculation.adaptive and alone:
             console.info("workers: lengths as configured; adaptive ones follow measured times, so there is no such row")
 
-    with closing(opener.open_pool(role, plain, where)) as pool, study_progress(console) as on_progress:
+    with closing(opener.open_pool(role, plain, where)) as pool:
 
         def take(worker: int, result: Answer | Failure) -> None:
             from specli.workers.pool import Failure
@@ -71,10 +72,13 @@ def compare_with_workers(
             for notice in result.notices:
                 console.warn(notice)
             found[result.index] = worker, result.result
-            on_progress(len(found), len(jobs), jobs[result.index].name)
+            samples = (sample for row in result.result.samples.values() for sample in row)
+            progress.count(sum(sample.timings.predicted_n for sample in samples))
 
         work = Dispatcher(pool, greet, take, console.warn, config.batch.retries)
-        work.run(jobs, lambda: interrupt.is_set)
+        with board(console, len(jobs), 0, work.states) as progress:
+            work.on_tick = progress.tick
+            work.run(jobs, lambda: interrupt.is_set)
     if not found:
         raise UsageError("interrupted before a prompt was finished")
     return together(entries, prompts, [found[index] for index in sorted(found)])
