@@ -149,6 +149,22 @@ def test_a_killed_worker_is_replaced_and_workers_end_with_the_run(tmp_path: Path
     assert not [pid for pid in seen if Path(f"/proc/{pid}/cmdline").exists()]
 
 
+@pytest.mark.slow
+def test_full_disk_leaves_a_file_to_go_on_with(tmp_path: Path) -> None:
+    """No file may become longer than a few lines: as on a full disk, the write fails in the driver."""
+    options = ("--temp", "0", "--spec-type", "ngram-mod")
+    expected = compared(tmp_path / "whole", *options)[0]
+    write_prompts(tmp_path)
+    whole = (tmp_path / "whole" / "out.jsonl").stat().st_size
+    limited = ("sh", "-c", 'ulimit -f "$0"; exec "$@"', str(whole // 2 // 512), *command(*options, "--workers", "2"))
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"error: {tmp_path}/out.jsonl.part: cannot be written: File too large"
+    assert 1 <= n_lines(tmp_path / "out.jsonl.part") < N_PROMPTS
+    assert generate(tmp_path, *options, "--workers", "2", "--resume")[0] == 0
+    assert settled(tmp_path / "out.jsonl") == expected
+
+
 def test_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     options = ("--temp", "0", "-n", "400", "--ignore-eos", "-c", "512", "--workers", "2")
 
