@@ -44,7 +44,8 @@ Value = TypeVar("Value")
 RETRY_AFTER = 1  # seconds
 MAX_PROMPTS = 256  # in one request
 MAX_NAME = 240  # bytes of the name of a saved slot
-N_READERS = 2  # threads that parse bodies, render templates, tokenize and compile grammars
+N_READERS = 2  # threads that parse bodies, render templates and tokenize
+CONSTRAINTS = ("grammar", "json_schema", "response_format", "tools")  # fields that have a grammar compiled
 
 DISABLED = {
     "/infill": "Infill is not supported by this server",
@@ -130,6 +131,7 @@ class Service:
         self._variables = variables
         self._answers: set[Answer] = set()
         self._readers = ThreadPoolExecutor(N_READERS, thread_name_prefix="specli-reader")
+        self._compilers = ThreadPoolExecutor(1, thread_name_prefix="specli-compiler")
         self._routes: dict[tuple[str, str], Callable[[Request], Coroutine[Any, Any, Response]]] = {
             ("GET", "/health"): self.health,
             ("GET", "/v1/health"): self.health,
@@ -171,7 +173,8 @@ class Service:
 
     def close(self) -> None:
         """Ends the reading threads."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._readers, self._compilers):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def application(self) -> Gate:
         """The ASGI application."""
@@ -526,7 +529,7 @@ class Service:
         return self.loaded
 
     async def _read(self, request: Request, read: Callable[[Mapping[str, Any]], Value]) -> Value:
-        """Reads a body in another thread, so that long prompts hold nobody up.
+        """Reads a body in another thread, so that long prompts hold nobody up, and grammars only each other.
 
         Raises:
             RequestError: It is no JSON object, or something in it is wrong.
@@ -536,13 +539,16 @@ class Service:
         except ClientDisconnect:
             raise RequestError("the client has left") from None
 
-        def work() -> Value:
+        def work(body: Mapping[str, Any]) -> Value:
             try:
-                return read(parse(raw))
+                return read(body)
             except Exception as error:
                 raise RequestError.of(error) from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(self._readers, parse, raw)
+        is_long = any(body.get(name) for name in CONSTRAINTS)
+        return await loop.run_in_executor(self._compilers if is_long else self._readers, work, body)
 
 
 def _erase(engine: Engine, slot: Slot) -> int:

@@ -25,6 +25,7 @@ Body = Mapping[str, Any]
 INT_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 FLOAT_MAX = 3.4028234663852886e38
+MAX_GRAMMAR = 1 << 16  # characters; this many take a few seconds to compile
 MAX_PROBS = 1000  # tokens reported per place; a whole vocabulary of each would be gigabytes
 
 
@@ -342,10 +343,17 @@ def read_grammar(body: Body) -> dict[str, Any]:
     if grammar is not None:
         if not isinstance(grammar, str):
             raise wrong_type("grammar", "string", grammar)
-        return {"grammar": grammar or None, "json_schema": None}
+        return {"grammar": _bounded("grammar", grammar) or None, "json_schema": None}
     if schema is None:
         return {}
-    return {"grammar": None, "json_schema": json.dumps(schema if schema != {} else {"type": "object"})}
+    text = json.dumps(schema if schema != {} else {"type": "object"})
+    return {"grammar": None, "json_schema": _bounded("json_schema", text)}
+
+
+def _bounded(name: str, text: str) -> str:
+    if len(text) > MAX_GRAMMAR:
+        raise field_error(name, f"{len(text)} characters, at most {MAX_GRAMMAR} are compiled")
+    return text
 
 
 def read_logit_bias(value: Any, tokenizer: Tokenizer, n_vocab: int) -> tuple[tuple[int, float], ...]:

@@ -9,10 +9,12 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specli.engine.config import RequestConfig
 from specli.engine.load import Run
@@ -22,6 +24,7 @@ from specli.serve.config import ServeConfig
 from specli.serve.worker import Worker
 
 BACKLOG = 1024
+HEADER_TIME = 20  # seconds
 LAST_WORDS = 2  # seconds for error events after the grace
 
 
@@ -152,7 +155,7 @@ class Server:
             uvicorn.Config(
                 application,
                 loop="asyncio",
-                http="h11",
+                http=partial(_Connection, patience=min(HEADER_TIME, self._config.timeout or HEADER_TIME)),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -196,6 +199,47 @@ class Server:
             return
         http.should_exit = True
         self._loop.call_later(self._config.grace, self._service.worker.stop)
+
+
+class _Connection(H11Protocol):
+    """A connection that has to send a request's headers in time; the body's time is the gate's.
+
+    Args:
+        patience: Seconds from the first byte, or from the connection, to the end of the headers.
+        settings: Of the base class.
+    """
+
+    def __init__(self, *, patience: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._patience = patience
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The time begins."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """The time ends with the headers, and begins again with the next request's."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more is waited for."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering:
+            self._forget()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self._patience, self.transport.abort)
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class _Http(uvicorn.Server):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from specli.cli.commands import serve as command
 from specli.demo import MODELS
 from specli.engine.load import Run, open_engine
 from specli.errors import FormatError, ResourceError
+from specli.sampling.grammar import Grammar
 from specli.serve import answer, gate
 from specli.serve.config import ServeConfig
 from specli.serve.server import listen
@@ -306,3 +307,87 @@ def test_whole_answers_wake_the_event_loop_once(served: Served, monkeypatch: pyt
     parts = served.post("/completion", {**body, "stream": True}).events
     assert len(batches) > 6
     assert "".join(part["content"] for part in parts) == whole["content"]
+
+
+def test_grammar_that_compiles_for_long_holds_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, begun = threading.Event(), threading.Semaphore(0)
+    from_config = Grammar.from_config
+
+    def slowly(*arguments: Any) -> Any:
+        if arguments[0].grammar:
+            begun.release()
+            goes_on.wait(20)
+        return from_config(*arguments)
+
+    monkeypatch.setattr(Grammar, "from_config", slowly)
+    body = {"prompt": "Hello", "n_predict": 3, "grammar": 'root ::= "a"+'}
+    slow = [threading.Thread(target=served.post, args=("/completion", body)) for _ in range(4)]
+    for thread in slow:
+        thread.start()
+    assert begun.acquire(timeout=20)
+    assert served.post("/completion", {"prompt": "Hello", "n_predict": 3}).json["tokens_predicted"] == 3
+    assert served.post("/tokenize", {"content": "Hello"}).status == 200
+    goes_on.set()
+    for thread in slow:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_hundreds_of_clients_wait_or_are_sent_away(served: Served) -> None:
+    """One slot, two places in the queue: everybody gets an answer, and nothing of it stays."""
+    raw = b'{"prompt": "Hello", "n_predict": 2}'
+    message = (
+        b"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(raw) + raw
+    )
+    clients = []
+    with long_answer(served) as first:
+        for _ in range(300):
+            clients.append(served.connect())
+            clients[-1].sendall(message)
+        first.close()
+        answers = []
+        for client in clients:
+            with client:
+                whole = b""
+                while part := client.recv(65536):
+                    whole += part
+            answers.append(whole)
+    statuses = [int(each.split(b" ", 2)[1]) for each in answers]
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(503) > 0
+    assert all(
+        b"\r\nRetry-After: 1\r\n" in each for each, status in zip(answers, statuses, strict=True) if status == 503
+    )
+    served.wait_until(served.is_idle)
+    assert served.post("/completion", {"prompt": "a", "n_predict": 1}).status == 200
+
+
+def test_half_closed_connection_gets_its_answer_or_frees_its_slot(served: Served) -> None:
+    raw = b'{"prompt": "Hello", "n_predict": 2}'
+    with served.connect() as client:
+        client.sendall(b"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65536):
+            pass
+    served.wait_until(served.is_idle)
+    assert served.post("/completion", {"prompt": "a", "n_predict": 1}).status == 200
+
+
+def test_clients_that_send_too_slowly_are_not_waited_for() -> None:
+    """Neither for headers nor for a body, nor for the headers of a second request on the same connection."""
+    quick = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    beginnings = [
+        b"",
+        b"POST /completion HTTP/1.1\r\nHost:",
+        b"POST /completion HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
+        quick + b"GET /health",
+    ]
+    with serving(run_config(TARGET, n_slots=1), ServeConfig(port=0, timeout=1)) as served:
+        clients = [served.connect() for _ in beginnings]
+        for client, beginning in zip(clients, beginnings, strict=True):
+            client.sendall(beginning)
+        for client in clients:
+            with client, suppress(ConnectionResetError):
+                while client.recv(65536):
+                    pass
+        assert served.get("/health").status == 200

@@ -231,6 +231,8 @@ BAD = [
     (COMPLETION, {"prompt": {"a": 1}}, '"prompt" elements must be'),
     (COMPLETION, {"prompt": [99999999]}, "prompt token 99999999 is outside the vocabulary of 4096"),
     (COMPLETION, {"prompt": "x", "grammar": "root ::= ("}, "grammar"),
+    (COMPLETION, {"prompt": "x", "grammar": 'root ::= "' + "a" * 70_000 + '"'}, "Field 'grammar': 70011 characters, at most 65536 are compiled"),  # noqa: E501
+    (COMPLETION, {"prompt": "x", "json_schema": {"enum": ["a" * 70_000]}}, "Field 'json_schema': 70014 characters, at most 65536 are compiled"),  # noqa: E501
     (LEGACY, {"prompt": "x", "echo": True}, "Only no echo is supported"),
     (LEGACY, {"prompt": "x", "best_of": 2}, "Unsupported param: best_of"),
     (LEGACY, {}, '"prompt" is required'),
