@@ -115,7 +115,8 @@ def measure_server(config: ServerConfig, prompts: Sequence[StudyPrompt], plan: C
 
 async def _measure(config: ServerConfig, prompts: Sequence[StudyPrompt], plan: ClientPlan) -> LoadStudy:
     headers = {} if config.api_key is None else {"Authorization": f"Bearer {config.api_key}"}
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    # A connection each: llama-server may close an idle one in the moment in which it is used again.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(
         base_url=config.url, headers=headers, limits=limits, timeout=config.timeout, trust_env=False
     ) as http:
@@ -126,7 +127,7 @@ async def _measure(config: ServerConfig, prompts: Sequence[StudyPrompt], plan: C
         for number, load in enumerate(plan.loads):
             if plan.is_stopped():
                 break
-            level = Level(source["model"] or "server", load.concurrency, load.rate)
+            level = Level((source["model"] or "server").rpartition("/")[2], load.concurrency, load.rate)
             study.levels.append(level)
             watched = _Watched(level, number * n_turns, len(plan.loads) * n_turns, plan)
             await _run_level(http, config, load, list(prompts) * plan.repeats, watched)
@@ -169,12 +170,13 @@ async def _greet(http: httpx.AsyncClient, config: ServerConfig) -> dict[str, Any
     own = _json(props)
     settings = own.get("default_generation_settings") or {}
     types = (settings.get("params") or {}).get("speculative.types")
+    named = [name for name in types.split(",") if name != "none"] if isinstance(types, str) else []
     return found | {
         "model": config.model or listed.get("id"),
         "build": own.get("build_info"),
         "n_slots": own.get("total_slots"),
         "n_ctx": settings.get("n_ctx"),
-        "drafters": [name for name in types.split(",") if name != "none"] if isinstance(types, str) else None,
+        "drafters": named or None,  # llama-server says none whatever its drafters are
     }
 
 

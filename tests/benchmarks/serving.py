@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers are ended on the way out
     n_slots = max(map(int, options.streams.split(",")))
     print(
         f"{'model, drafter':<44} {'streams':>7} {'specli':>9} {'llama.cpp':>9} {'ratio':>6}   "

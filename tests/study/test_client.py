@@ -206,6 +206,21 @@ def test_turns_follow_their_answers() -> None:
     ]
 
 
+def test_each_request_has_a_connection_of_its_own() -> None:
+    """A server may close an idle connection without a word."""
+    ports = []
+
+    def closing(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        ports.append(handler.client_address[1])
+        good(handler, body)
+        handler.close_connection = True
+
+    with serving(closing) as script:
+        level = only(measure(script, MANY, (Load(concurrency=2),), streams=False))
+    assert level.errors == {}
+    assert len(set(ports)) == len(MANY)
+
+
 def test_as_many_are_under_way_as_asked_for() -> None:
     def slow(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         time.sleep(0.03)

@@ -70,9 +70,8 @@ def head(out: RichConsole, study: LoadStudy) -> None:
     heading(out, f"{study.title or 'Load on a server'}: {source.get('server')}")
     about = [f"model {source.get('model') or 'unknown'}"]
     about += [f"{name} {value}" for name in ("build", "n_slots", "n_ctx") if (value := source.get(name)) is not None]
-    drafters = source.get("drafters")
-    if drafters is not None:
-        about.append(f"drafters: {', '.join(drafters) or 'none'}")
+    if source.get("drafters"):
+        about.append(f"drafters: {', '.join(source['drafters'])}")
     notes(
         out,
         [
