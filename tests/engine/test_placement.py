@@ -108,7 +108,7 @@ def test_experts_on_the_cpu_are_multiplied_there(tmp_path: Path, family: str) ->
     with second_device() as device:
         logits = all_logits(open_model(path, placed(cpu_moe=True)), TOKENS)
         assert torch.equal(logits.cpu(), whole)
-        assert device.products["cpu"] == len(TOKENS) * n_layers * N_USED * 3
+        assert device.products["cpu"] == n_layers * N_USED * 3  # of all rows together
         assert device.products[NAME] > 0
 
 
@@ -120,11 +120,11 @@ def placed(**fields: Any) -> ReferenceExecutor:
     ("fields", "n_cpu"),
     [
         ({}, 0),
-        ({"overrides": (("attn_v", "cpu"),)}, 2 * 4),
-        ({"overrides": (("attn_v|token_embd", "cpu"),)}, 2 * 4),
-        ({"n_cpu_ffn": 1}, 3 * 4),
-        ({"n_gpu_layers": 1}, 2 * 7 * 4),
-        ({"n_gpu_layers": 0}, 2 * 7 * 4 + 4),
+        ({"overrides": (("attn_v", "cpu"),)}, 2),
+        ({"overrides": (("attn_v|token_embd", "cpu"),)}, 2),
+        ({"n_cpu_ffn": 1}, 3),
+        ({"n_gpu_layers": 1}, 2 * 7),
+        ({"n_gpu_layers": 0}, 2 * 7 + 1),
     ],
 )
 def test_any_matrix_can_lie_elsewhere(tmp_path: Path, fields: dict[str, Any], n_cpu: int) -> None:

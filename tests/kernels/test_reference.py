@@ -354,3 +354,24 @@ def test_rows_do_not_depend_on_their_company(bench: Bench, name: str) -> None:
         x.data.copy_(inputs)
         bench.run(trace, tokens=count)
         assert torch.equal(out.data[:count], expected[:count])
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "rms_norm_heads", "linear", "gated_linear", "pointwise"])
+def test_rows_do_not_depend_on_their_place(bench: Bench, name: str) -> None:
+    trace, x, out = invariant_traces(bench)[name]
+    inputs = x.data.clone()
+    bench.run(trace)
+    expected = out.data.clone()
+    for shift in (1, 6, 15):
+        x.data.copy_(inputs.roll(shift, 0))
+        bench.run(trace)
+        assert torch.equal(out.data, expected.roll(shift, 0))
+
+
+@pytest.mark.parametrize("width", [4, 33, 77, 100])
+@pytest.mark.parametrize("n_out", [1, 3, 5, 8])
+def test_products_of_odd_sizes_do_not_depend_on_the_place(bench: Bench, width: int, n_out: int) -> None:
+    weight = bench.weight(n_out, width)[0]
+    x, out = Buffer(bench.random(1, width).repeat(T, 1), Extent.TOKENS), bench.zeros(n_out)
+    bench.run(lambda ops: ops.linear([out], x, [weight]))
+    assert (out.data == out.data[:1]).all()

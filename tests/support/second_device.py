@@ -43,7 +43,7 @@ class Foreign(torch.Tensor):
 
 
 class SecondDevice(TorchDispatchMode):
-    """Attributes: products: Matrix-vector products by device."""
+    """Attributes: products: Matrix products by device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class SecondDevice(TorchDispatchMode):
         is_foreign = [isinstance(x, Foreign) for x in flat if x.dim()]
         name = func._schema.name
         assert len(set(is_foreign)) < 2 or name in COPIES, f"{name} on tensors of two devices"
-        if name in ("aten::mv", "aten::addmv"):
+        if name in ("aten::mm", "aten::bmm"):
             self.products[NAME if is_foreign[0] else "cpu"] += 1
         result = func(*tree_map(_unwrap, args), **tree_map(_unwrap, kwargs))
         if name == "aten::copy_":
