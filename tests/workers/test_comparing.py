@@ -152,6 +152,16 @@ def test_a_prompt_set_aside_ends_the_comparison(here: Callable[..., None], capsy
     assert captured.out == ""
 
 
+def test_interrupt_before_a_prompt_is_finished(
+    here: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here()
+    monkeypatch.setattr("specli.workers.dispatch.Dispatcher.run", lambda self, jobs, is_stopped: None)
+    assert main(["stats", "-m", "t.gguf", *DRAFTERS, *SETTINGS, "--workers", "2"]) == 130
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

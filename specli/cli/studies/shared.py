@@ -6,6 +6,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import typer
+
 from specli.cli import opener
 from specli.cli.board import board
 from specli.cli.console import Console
@@ -15,7 +17,6 @@ from specli.cli.options.request import CommandConfig
 from specli.cli.options.settings import Settings
 from specli.cli.prepare import request_config
 from specli.cli.studies.study import base_config, combination, draft_entries, study_prompts
-from specli.errors import UsageError
 
 if TYPE_CHECKING:
     from specli.study.comparison import Comparison
@@ -30,7 +31,7 @@ def compare_with_workers(
 
     Raises:
         SpecliError: The models cannot be loaded, a prompt cannot be answered, workers differ, or all of them are dead.
-        UsageError: Nothing was finished before an interrupt.
+        typer.Exit: With 130, if nothing was finished before an interrupt.
     """
     from specli.study.compare import Entry, group_by_draft_file
     from specli.study.comparison import PLAIN
@@ -80,5 +81,5 @@ def compare_with_workers(
             work.on_tick = progress.tick
             work.run(jobs, lambda: interrupt.is_set)
     if not found:
-        raise UsageError("interrupted before a prompt was finished")
+        raise typer.Exit(130)
     return together(entries, prompts, [found[index] for index in sorted(found)])
