@@ -115,8 +115,9 @@ def lark_of_call(calls: CallForm, tools: Tools, form: AnswerForm) -> str:
     else:
         space = "" if calls.style is Style.NAMED and not calls.around else '"\\n"' if calls.start else ""
         wrapped = f"{_text(calls.start)} {space if _is_tagged(calls) else ''} one "
-        wrapped += f"{space if _is_tagged(calls) else ''} {_text(calls.end)}"
-        joint = "" if calls.style is Style.NAMED else '"\\n"'
+        closing = "" if calls.style is Style.QUOTED else _text(calls.end)  # stands in the rule of the arguments
+        wrapped += f"{space if _is_tagged(calls) else ''} {closing}"
+        joint = "" if calls.style in (Style.NAMED, Style.QUOTED) else '"\\n"'
         more = f" ({joint} {wrapped})*" if tools.is_parallel and calls.start else ""
         call = f"{wrapped}{more}"
         if calls.around:
@@ -138,6 +139,9 @@ def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str
         return f'{_text(head)} {_json(schema)} "}}"'
     if calls.style is Style.NAMED:
         return f"{_text(name + calls.separator)} {_json(schema)}"
+    if calls.style is Style.QUOTED:
+        rules.append(f"args_{number}[lazy]: {_up_to('}' + calls.end)}\n")
+        return f"{_text(f'call:{name}{{')} args_{number}"
     if calls.style is Style.CHANNELS:
         header = f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
         return f"{_text(header)} {_json(schema)}"

@@ -18,6 +18,8 @@ from specli.tokenizer.thoughts import held_back
 _NAME, _KEY, _VALUE, _ANSWER = "Zt7Tool", "Zt7Key", "Zt7Value", "Zt7Answer"
 _MARKER = r"<[^<>\n]*>|\[[A-Z_/]+\]"
 _FUNCTION = "<function="
+_QUOTE = '<|"|>'
+_WORDS = {"True": "true", "False": "false", "None": "null"}
 _PARAMETER = re.compile(r"<parameter=([^<>\n]*)>\n?((?s:.*?))\n?</parameter>")
 _PAIR = re.compile(r"<arg_key>((?s:.*?))</arg_key>\s*<arg_value>((?s:.*?))</arg_value>")
 
@@ -29,6 +31,7 @@ class Style(Enum):
     NAMED = "named"  # the name, a separator, and the arguments as JSON
     TAGS = "tags"  # <function=NAME><parameter=KEY>VALUE</parameter></function>
     PAIRS = "pairs"  # NAME <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>
+    QUOTED = "quoted"  # call:NAME{KEY:<|"|>TEXT<|"|>,KEY:NUMBER}
     CHANNELS = "channels"  # messages of gpt-oss that are addressed to a function
 
 
@@ -60,6 +63,8 @@ class CallForm:
         texts = [self.start, self.separator, self.end, *self.around]
         if self.style is Style.PAIRS:
             texts.append("<arg_key></arg_key><arg_value></arg_value>")
+        elif self.style is Style.QUOTED:
+            texts.append(_QUOTE)
         elif self.style is Style.CHANNELS:
             texts.append("<|channel|><|message|><|constrain|><|start|><|end|><|call|>")
         return tuple(dict.fromkeys(marker for text in texts for marker in re.findall(_MARKER, text)))
@@ -107,6 +112,10 @@ def _form(text: str, plain: str) -> CallForm | None:
     if re.match(r"\s*<arg_key>", after):
         start = _last_marker(before, head)
         return CallForm(Style.PAIRS, start, f"</{start[1:]}") if start else None
+    if before.endswith("call:") and after.startswith("{"):
+        start = _last_marker(before.removesuffix("call:"), head)
+        ended = re.search(rf"\}}({_MARKER})", after)
+        return CallForm(Style.QUOTED, start, ended[1]) if start and ended else None
     json_call = re.search(r"(\[\s*)?\{(?:[^{}]*,)?\s*\"name\"\s*:\s*\"$", before)
     if json_call and (field := re.match(r"\"\s*,\s*\"(arguments|parameters)\"\s*:", after)):
         start = _last_marker(before[: json_call.start()], head)
@@ -118,7 +127,7 @@ def _form(text: str, plain: str) -> CallForm | None:
     start = _last_marker(before, head)
     if named and start:
         separator = named[1]
-        if "[CALL_ID]" in separator:
+        if "[CALL_ID]" in separator:  # an id may stand between
             separator = "[ARGS]"
         rest = after.partition(_VALUE)[2].lstrip(' \n"}`')
         tail = plain.partition(_ANSWER)[2].strip()
@@ -218,7 +227,13 @@ class CallReader:
         yield from self.push("")
 
     def _read(self) -> Steps:
-        styles = {Style.JSON: self._json, Style.NAMED: self._named, Style.TAGS: self._tags, Style.PAIRS: self._pairs}
+        styles = {
+            Style.JSON: self._json,
+            Style.NAMED: self._named,
+            Style.TAGS: self._tags,
+            Style.PAIRS: self._pairs,
+            Style.QUOTED: self._quoted,
+        }
         content = self._content if self._form.start else self._bare
         while (yield from content()):
             is_call = yield from styles[self._form.style]()
@@ -385,6 +400,31 @@ class CallReader:
         self._text = self._text[found.end() :]
         return (yield from self._members(found[1], "<arg_key>", _PAIR, self._form.end))
 
+    def _quoted(self) -> Steps:
+        """Gemma's notation, which is made into JSON once it is whole."""
+        while "{" not in self._text:
+            if self._is_over:
+                return False
+            yield None
+        head, _, rest = self._text.partition("{")
+        name = head.strip().removeprefix("call:")
+        if name not in self._tools or not head.strip().startswith("call:"):
+            return False
+        self._text = "{" + rest
+        yield self._begin(name)
+        while True:
+            parts = self._text.split(_QUOTE)
+            for number in range(0, len(parts), 2):  # the others are texts
+                inside, found, after = parts[number].partition(self._form.end)
+                if found:
+                    self._text = _QUOTE.join([after, *parts[number + 1 :]])
+                    yield Piece(_json_of_quoted([*parts[:number], inside]), self._n_calls - 1)
+                    return True
+            if self._is_over:
+                self._text = ""
+                return True
+            yield None
+
     def _members(self, name: str, start: str, form: re.Pattern[str], end: str) -> Steps:
         """Parameters one by one, made into a JSON object."""
         yield self._begin(name, "{")
@@ -427,11 +467,26 @@ def _read_call(text: str, field: str) -> tuple[str, str]:
     return name, json.dumps(arguments or {}, ensure_ascii=False)
 
 
+def _json_of_quoted(parts: Sequence[str]) -> str:
+    """JSON from what stands outside and inside of quotes by turns; what cannot be made into it stays as it is."""
+    made = ""
+    for number, part in enumerate(parts):
+        if number % 2:
+            made += json.dumps(part, ensure_ascii=False)
+        else:
+            keyed = re.sub(r"([A-Za-z_][\w.-]*)\s*:", r'"\1":', part)
+            made += re.sub(r"\b(True|False|None)\b", lambda word: _WORDS[word[0]], keyed)
+    try:
+        return json.dumps(json.loads(made), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return _QUOTE.join(parts)
+
+
 def _json_value(text: str, schema: object) -> str:
     """A parameter's text as JSON: a text where the schema allows one, otherwise what it says in JSON or Python."""
     if not _may_be_text(schema):
         stripped = text.strip()
-        word = {"True": "true", "False": "false", "None": "null"}.get(stripped, stripped)
+        word = _WORDS.get(stripped, stripped)
         try:
             json.loads(word)
         except (ValueError, RecursionError):

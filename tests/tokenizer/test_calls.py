@@ -32,9 +32,10 @@ DEEPSEEK = CallForm(
     Style.NAMED, "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>",
     around=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
 )  # fmt: skip
+GEMMA = CallForm(Style.QUOTED, "<|tool_call>", "<tool_call|>")
 HARMONY = CallForm(Style.CHANNELS, "", "")
 CHANNELS = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
-FORMS = [HERMES, CODER, GLM, LLAMA, NEMO, MISTRAL, DEEPSEEK]
+FORMS = [HERMES, CODER, GLM, LLAMA, NEMO, MISTRAL, DEEPSEEK, GEMMA]
 
 Call = tuple[str, str]
 
@@ -134,6 +135,13 @@ CASES = {
         MISTRAL, f"[TOOL_CALLS]weather[ARGS]{OSLO}[TOOL_CALLS]now[ARGS]{{}}", "", [("weather", OSLO), ("now", "{}")],
     ),
     "name, number and JSON": (MISTRAL, "[TOOL_CALLS]now[CALL_ID]abcdefghi[ARGS]{}", "", [("now", "{}")]),
+    "quoted": (
+        GEMMA,
+        '<|tool_call>call:weather{city:<|"|>a: "b" {}<tool_call|><|"|>,days:2,x:{y:[true,None,<|"|><|"|>]}}<tool_call|>'
+        "<|tool_call>call:now{}<tool_call|>",
+        "",
+        [("weather", '{"city": "a: \\"b\\" {}<tool_call|>", "days": 2, "x": {"y": [true, null, ""]}}'), ("now", "{}")],
+    ),
     "around": (
         DEEPSEEK,
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{PARIS}<｜tool▁call▁end｜>"
@@ -187,7 +195,8 @@ def test_cutting_changes_nothing(case: str, cuts: list[int], has_thought: bool) 
         st.sampled_from([
             "<tool_call>", "</tool_call>", '{"name": "now", ', '"arguments": {', "}", "]", "[", ",", '"', "\\", "\n",
             "x", "now", "<function=now>", "</function>", "<parameter=a>", "</parameter>", "<arg_key>", "</arg_key>",
-            "<arg_value>", "</arg_value>", "[TOOL_CALLS]", "[ARGS]", "<think>", "</think>", "<", " ",
+            "<arg_value>", '<|"|>', "<|tool_call>call:now{", "<tool_call|>",
+            "</arg_value>", "[TOOL_CALLS]", "[ARGS]", "<think>", "</think>", "<", " ",
         ]),
         max_size=14,
     ),
@@ -213,12 +222,15 @@ TEMPLATES = {
     "{% for m in messages %}[INST]{{ m.content }}[/INST]{% if m.tool_calls %}[TOOL_CALLS][{% for c in m.tool_calls %}"
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, "id": "{{ c.id }}"}'
     "{% endfor %}]</s>{% endif %}{% endfor %}": NEMO,
+    "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<|tool_call>call:"
+    '{{ c.function.name }}{ {%- for k, v in c.function.arguments.items() %}{{ k }}:<|"|>{{ v }}<|"|>{% endfor -%} }'
+    "<tool_call|>{% endfor %}<turn|>{% endfor %}": GEMMA,
     "{% for m in messages %}[INST]{{ m.content }}[/INST]{% for c in m.tool_calls or [] %}[TOOL_CALLS]"
     "{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}</s>{% endfor %}": MISTRAL,
 }
 
 
-@pytest.mark.parametrize("source", TEMPLATES, ids=["hermes", "coder", "glm", "llama", "nemo", "mistral"])
+@pytest.mark.parametrize("source", TEMPLATES, ids=["hermes", "coder", "glm", "llama", "nemo", "gemma", "mistral"])
 def test_form_is_found_in_the_template(source: str) -> None:
     found = ChatTemplate(source, origin="t").calls
     assert found is not None
