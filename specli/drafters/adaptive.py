@@ -23,23 +23,27 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.drafters.base import Draft
-from specli.drafters.costs import SURPRISE, RowCosts
+from specli.drafters.costs import RowCosts
 
 MEMORY = 0.97  # weight of a round one round later: about the last 33 rounds count
 PRIOR = 0.5  # acceptance of a position before anything is known
 TABLE_PRIOR = 0.7  # a table proposes only where it has seen the newest n-gram before
 PRIOR_ROUNDS = 2.0  # how many rounds that belief weighs; deeper positions start from the one before them
-HYSTERESIS = 1.03  # another length must be so much better than the one in force
+HYSTERESIS = 0.03  # tokens by which another length must be better than the one in force
 FIRST_PROBE = 16  # rounds without a draft before one is tried again …
 LAST_PROBE = 512  # … twice as many after every try that changed nothing, at most so many …
 NEW_PROBE = 64  # … and at most so many in a new request
-REVIEW = 8  # rounds after which lengths are chosen again; fewer at the start of a request
+REVIEW = 32  # rounds after which lengths are chosen again; fewer at the start of a request
+TABLE_REVIEW = 8  # rounds in which a table that rests is asked once
+PLAIN_EVERY = 64  # rounds with a draft before one without, or what that costs would not be known for long
 PROBE_LENGTH = 2  # draft tokens of such a try
-DRAFT_WEIGHT = 0.2  # how far one draft moves the estimate of its drafter's time
+NEAR = 0.15  # a drafter that fails to pay by fewer tokens a round is tried again at once if all of a try was accepted
+DRAFT_WEIGHT = 0.1  # how far one draft moves the estimate of its drafter's time; the first ones more …
+DRAFT_SURPRISE = 4.0  # … each counts as at most so many times that estimate
 N_GRADES = 10  # classes of a draft network's own chances that are compared with what becomes of their tokens …
 GRADE_MEMORY = 0.99  # … each over about its last 100 tokens, …
 GRADE_PRIOR = 4.0  # … and believed like so many tokens before
-N_REMEMBERED = 64  # drafts whose chances decide about the length of the next
+N_REMEMBERED = 32  # drafts whose chances decide about the length of the next
 FULL_EVERY = 32  # a draft in so many is verified whole, or what is always cut would never be known better
 SAME_RATE = 0.01  # what was found at a rate is not looked for again at one so near
 TABLE_REST = 16  # a table that found nothing in so many rounds is asked in every eighth only
@@ -76,7 +80,7 @@ class Acceptance:
         for position in range(min(n_accepted + 1, n_draft)):
             self._accepted[position] = MEMORY * self._accepted[position] + (position < n_accepted)
             self._reached[position] = MEMORY * self._reached[position] + 1.0
-        if n_accepted == n_draft:
+        if untried and n_accepted == n_draft:
             weight = 1.0
             for position, chance in enumerate(untried, n_draft):
                 keep = 1 - (1 - MEMORY) * weight
@@ -135,11 +139,13 @@ class Belief:
         if draft.confidence is None:
             found = self._by_match.get(draft.match)
             return list(islice((found or self.positions).survival(), len(draft.tokens)))
-        chances, product = [], 1.0
-        for own in draft.confidence:
-            product *= self.chance(own)
-            chances.append(product)
-        return chances
+        accepted, reached = self._accepted, self._reached
+        survival, product = [], 1.0
+        for own in draft.confidence:  # `chance`, without a call for every token
+            grade = int(own * N_GRADES) if own < 1 else N_GRADES - 1
+            product *= (accepted[grade] + GRADE_PRIOR * own) / (reached[grade] + GRADE_PRIOR)
+            survival.append(product)
+        return survival
 
     def remember(self, survival: list[float]) -> None:
         """Takes in the chances of a draft of a network, whatever becomes of it.
@@ -198,12 +204,13 @@ class DraftCosts:
     def observe(self, n_draft: int, ns: float) -> None:
         """Takes in a round: `n_draft` tokens were asked for, and drafting took `ns` in all.
 
-        A drafter's first round is not counted, as it also prepares what later ones repeat. Any other counts as at most
-        a factor of `SURPRISE` off, so that one pause of the machine does not end drafting.
+        A drafter's first round is not counted, as it also prepares what later ones repeat. Of any other not more than
+        `DRAFT_SURPRISE` times the estimate counts, so that one pause of the machine does not end drafting.
         """
         unit = ns / self._size(n_draft)
         if self._n_seen > 1:
-            unit = self._unit + DRAFT_WEIGHT * (min(unit, SURPRISE * self._unit) - self._unit)
+            weight = max(DRAFT_WEIGHT, 1 / self._n_seen)
+            unit = self._unit + weight * (min(unit, DRAFT_SURPRISE * self._unit) - self._unit)
         self._unit = unit if self._n_seen else 0.0
         self._n_seen += 1
 
@@ -280,6 +287,9 @@ class AdaptiveLengths:
         self._kept: list[Choice] = []  # the latest choice, which stays for `_n_kept` rounds
         self._n_kept = self._n_sequences = self._longest = 0
         self._review = 1  # rounds that the next choice stays
+        self._n_good = [0] * len(self.traits)  # tries in a row that were accepted whole
+        self._is_near = [True] * len(self.traits)  # it hardly fails to pay
+        self._n_drafted = 0  # rounds since the latest without a draft
         self._rate = 1 / costs(1)  # tokens per nanosecond that the best choice brings
 
     def begin(self) -> None:
@@ -295,6 +305,7 @@ class AdaptiveLengths:
         if self._kept or self._n_kept <= 0 or self._n_sequences != n_sequences:
             return False
         self._n_kept -= 1
+        self._n_drafted = 0
         return True
 
     def choose(self, max_tokens: int, *, n_sequences: int = 1) -> list[Choice]:
@@ -307,6 +318,9 @@ class AdaptiveLengths:
         Returns:
             The drafters worth asking, and those whose turn it is to be tried again; empty for a plain round.
         """
+        if self._n_drafted >= PLAIN_EVERY:
+            self._n_drafted = 0
+            return []
         if self._n_kept > 0 and self._n_sequences == n_sequences and max_tokens >= self._longest:
             self._n_kept -= 1
             return self._kept
@@ -324,11 +338,11 @@ class AdaptiveLengths:
                 continue
             if traits.is_table:
                 rests = self._n_empty[index] >= TABLE_REST
-                if not rests or self._n_empty[index] % REVIEW == 0:
+                if not rests or self._n_empty[index] % TABLE_REVIEW == 0:
                     tables.append(Choice(index, limit))
                     n_kept = 0 if rests else min(n_kept, self._review - 1)
                 else:
-                    n_kept = min(n_kept, REVIEW - 1 - self._n_empty[index] % REVIEW)
+                    n_kept = min(n_kept, TABLE_REVIEW - 1 - self._n_empty[index] % TABLE_REVIEW)
                 self._n_empty[index] += 1
                 continue
             key = limit, b, self._beliefs[index].n_changes, self.costs.n_drawn
@@ -337,6 +351,7 @@ class AdaptiveLengths:
                 known = self._best_known[index] = key, self._rate, self._best(index, limit, b)
             length, gain, value = known[2]
             self._lengths[index] = length
+            self._is_near[index] = value > 1 - self._rate * self.costs(b) / b - NEAR
             if length:
                 n_kept = min(n_kept, self._review - 1)
                 rate = max(rate, gain)
@@ -367,6 +382,7 @@ class AdaptiveLengths:
 
     def observe_draft(self, choice: Choice, ns: float) -> None:
         """Takes in what drafting took in one round, asking and showing tokens together."""
+        self._n_drafted += 1
         self._draft_costs[choice.drafter].observe(choice.length, ns)
         self._idle[choice.drafter] = 0
 
@@ -456,35 +472,40 @@ class AdaptiveLengths:
             return
         if self._lengths[drafter] == 0:
             self._n_kept = 0
-            if n_accepted == n_tried:  # a try could not go better: the next at once
-                self._patience[drafter] = max(FIRST_PROBE, self._patience[drafter] // 2)
-                self._idle[drafter] = self._patience[drafter]
+            if n_accepted < n_tried:
+                self._n_good[drafter] = 0
+                return
+            self._n_good[drafter] += 1  # a try that could not go better
+            self._patience[drafter] = max(FIRST_PROBE, self._patience[drafter] // 2)
+            if self._is_near[drafter] or self._n_good[drafter] > 1:
+                self._idle[drafter] = self._patience[drafter]  # the next at once
 
     def _best(self, index: int, limit: int, b: int) -> tuple[int, float, float]:
         """The best length up to `limit` for b sequences, its tokens per nanosecond, and the value of one of them.
 
+        Of length 0 the value is that of the best other one, which is less than a plain step's.
+
         Every remembered draft is trimmed as it would be now, and the mean decides.
         """
         costs, rate, shortest = self.costs, self._rate, self.traits[index].min_draft
-        survival = self._beliefs[index].outlook(limit)
-        time = np.array([costs(b + b * n) / b for n in range(limit + 1)])
-        spent = np.array([0.0, *(self._draft_costs[index](n) / b for n in range(1, limit + 1))])
-        tokens = np.ones((len(survival), limit + 1))
-        np.cumsum(survival, axis=1, out=tokens[:, 1:])
-        tokens[:, 1:] += 1
-        values = np.maximum.accumulate(tokens - rate * time, axis=1)
-        means = values.mean(axis=0) - rate * spent
-        means[1:shortest] = -np.inf
-
-        def gain_of(length: int) -> float:
-            kept = (tokens[:, : length + 1] - rate * time[: length + 1]).argmax(axis=1)
-            brought = tokens[np.arange(len(tokens)), kept].mean()
-            return float(brought / (time[kept].mean() + spent[length]))
-
-        current, best = min(self._lengths[index], limit), int(means.argmax())
-        gain = gain_of(best)
+        tokens = self._beliefs[index].outlook(limit).cumsum(axis=1)
+        time = np.array([(costs(b + b * n) - costs(b)) / b for n in range(1, limit + 1)])
+        spent = np.array([self._draft_costs[index](n) / b for n in range(1, limit + 1)])
+        values = tokens - rate * time  # more than a plain step
+        means = np.maximum.accumulate(values, axis=1).clip(0).mean(axis=0) - rate * spent
+        means[: shortest - 1] = -np.inf
+        plain = 1 - rate * costs(b) / b
+        current, best = min(self._lengths[index], limit), int(means.argmax()) + 1
+        if means[best - 1] <= 0:
+            best = 0
         if best != current:
-            current_gain = gain_of(current)
-            if gain < HYSTERESIS * current_gain:
-                best, gain = current, current_gain
-        return best, gain, float(means[best])
+            gained, in_force = (means[n - 1] if n else 0.0 for n in (best, current))
+            if gained < in_force + HYSTERESIS:
+                best = current
+        if not best:
+            return 0, b / costs(b), plain + float(means.max())
+        kept = values[:, :best].argmax(axis=1)
+        is_kept = values[np.arange(len(values)), kept] > 0
+        brought = 1 + (tokens[np.arange(len(values)), kept] * is_kept).mean()
+        elapsed = costs(b) / b + (time[kept] * is_kept).mean() + spent[best - 1]
+        return best, float(brought / elapsed), plain + float(means[best - 1])

@@ -128,19 +128,20 @@ class DrafterChain:
         if lengths is not None:
             choices = lengths.choose(max([request.max_tokens for request in requests]), n_sequences=len(requests))
         found: dict[int, _Proposal] = {}
+        compares = len(choices) > 1
         for choice in choices:
             asking = [request for request in requests if _is_asked(found.get(request.slot), choice, lengths)]
             if not asking:
                 continue
-            for request, proposal in zip(asking, self._ask(choice, asking), strict=True):
+            for request, proposal in zip(asking, self._ask(choice, asking, compares=compares), strict=True):
                 if proposal is not None:
                     found[request.slot] = _better(found.get(request.slot), proposal)
         if lengths is not None and found:
             self._trim(found, len(requests) + n_beside)
         return [self._use(request.slot, found.get(request.slot)) for request in requests]
 
-    def _ask(self, choice: Choice, requests: Sequence[DraftRequest]) -> list[_Proposal | None]:
-        """What one drafter proposes to some of the requests."""
+    def _ask(self, choice: Choice, requests: Sequence[DraftRequest], *, compares: bool) -> list[_Proposal | None]:
+        """What one drafter proposes to some of the requests, with its value if it `compares` with others'."""
         lengths, index = self.lengths, choice.drafter
         drafter = self.drafters[index]
         if lengths is not None:
@@ -165,7 +166,8 @@ class DrafterChain:
                 proposals.append(_Proposal(choice, draft, n_made))
             else:
                 survival = lengths.survival(index, draft)
-                proposals.append(_Proposal(choice, draft, n_made, survival, lengths.value(survival)))
+                value = lengths.value(survival) if compares else 0.0
+                proposals.append(_Proposal(choice, draft, n_made, survival, value))
         return proposals
 
     def _trim(self, found: dict[int, _Proposal], n_rows: int) -> None:
@@ -242,6 +244,9 @@ class DrafterChain:
         self._used.pop(slot, None)
         self._generating.discard(slot)
         for i, drafter in enumerate(self.drafters):
+            held = self._held[i]
+            if held is not None:
+                held.forget(slot, length)
             self._catch_up(i)
             drafter.rewind(slot, length)
         if self.lengths is not None:
@@ -272,7 +277,7 @@ class DrafterChain:
         return tuple(DrafterStats(drafter.name) for drafter in self.drafters)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Proposal:
     """A draft that a drafter made for a sequence.
 
@@ -351,6 +356,14 @@ class HeldParts:
             if not self._capacity:
                 self._capacity = min([buffer.capacity for buffer in part.features.values()], default=0)
         self._rounds.append(held)
+
+    def forget(self, slot: int, length: int) -> None:
+        """Drops what is held of a slot from token `length` on, except the rest of a part that begins before."""
+        kept = [
+            [item for item in held if item[0].slot != slot or item[0].positions[0] < length] for held in self._rounds
+        ]
+        self._rounds = [held for held in kept if held]
+        self.n_rows = sum(len(part.tokens) for held in self._rounds for part, _ in held)
 
     def take(self) -> Iterator[list[TargetBatch]]:
         """Gives up what was held back, as few calls of `Drafter.process` as the feature buffers allow.

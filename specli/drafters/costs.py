@@ -45,7 +45,7 @@ class RowCosts:
         self._shape = dict(measured)
         self._scale = 1.0  # how much slower than measured the machine is now
         self._is_stale = False
-        self._between: list[float] = []  # entry r: `_shape` between its sizes, at least that of one row
+        self._between: list[float] = []  # entry r: `_shape` between its sizes, never falling
 
     def __call__(self, rows: int) -> float:
         """The expected time of a forward of `rows` rows; never less than that of one row."""
@@ -72,9 +72,11 @@ class RowCosts:
         self.n_drawn += 1
         sizes = sorted(self._shape)
         costs = [self._shape[size] for size in sizes]
+        for place in range(len(costs) - 1, 0, -1):  # fewer rows cost no more: if they seem to, they were held up
+            costs[place - 1] = min(costs[place - 1], costs[place])
         most = 2 * rows
         if len(sizes) > 1 and most > sizes[-1]:  # on along the last line
             slope = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
             costs.append(costs[-1] + slope * (most - sizes[-1]))
             sizes.append(most)
-        self._between = np.maximum(np.interp(np.arange(most + 1), sizes, costs), self._shape[1]).tolist()
+        self._between = np.interp(np.arange(most + 1), sizes, costs).tolist()

@@ -53,8 +53,10 @@ def test_draft_costs_grow_with_every_token_of_a_chain_and_not_with_those_of_a_bl
         costs.observe(3, 40.0)
     assert [chain(1), chain(3), chain(7)] == [20.0, 40.0, 80.0]
     assert [block(1), block(3), block(7)] == [40.0, 40.0, 40.0]
-    block.observe(3, 9000.0)  # held up: counts as twice the estimate, with a fifth of the weight
-    assert block(3) == pytest.approx(48.0)
+    for _ in range(20):
+        block.observe(3, 40.0)
+    block.observe(3, 9000.0)  # held up: counts as four times the estimate, with a tenth of the weight
+    assert block(3) == pytest.approx(52.0)
 
 
 def test_row_costs_interpolate_and_follow_what_is_observed() -> None:

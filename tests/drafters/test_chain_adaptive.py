@@ -119,6 +119,17 @@ def test_a_drafter_that_was_not_asked_for_long_sees_every_token_with_its_feature
         assert reader.seen[slot] == {p: (token, 1000.0 * slot + p) for p, token in enumerate(history)}
 
 
+def test_what_a_new_request_does_not_keep_is_not_taken_in_late() -> None:
+    reader = Reader()
+    rounds = Rounds(chain_of(reader, costs=DEAR), np.zeros((8, 1), dtype=np.float32))
+    rounds.start(0, [5])
+    for number in range(3):
+        rounds.forward({0: [number, number]})
+    rounds.chain.rewind(0, 4)  # within the second of three parts
+    assert reader.seen[0] == {p: (token, float(p)) for p, token in enumerate([5, 0, 0, 1])}
+    assert reader.n_process == 2
+
+
 def test_what_is_held_back_never_exceeds_the_feature_buffers() -> None:
     reader = Reader()
     rounds = Rounds(chain_of(reader, costs=DEAR), np.zeros((8, 1), dtype=np.float32))
