@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from specli.tokenizer.answer import AnswerForm
 from specli.tokenizer.calls import HERMES, CallForm, Style
 from specli.tokenizer.reasoning import TAGS
 from tests.serve.support import Served, run_config, serving
+from tests.support.upstream_server import upstream_completions
 
 TARGET = next(model.path for model in MODELS if model.is_target)
 CHAT = "/v1/chat/completions"
@@ -225,6 +227,30 @@ def test_wrong_tools_are_refused(served: Served, change: dict[str, Any], text: s
     reply = served.post(CHAT, {**HELLO, **change})
     assert reply.status == 400, reply.body
     assert text in reply.json["error"]["message"]
+
+
+@pytest.mark.real
+def test_answers_are_those_of_llama_cpp(programs: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """Grammars write the answers, so that both servers read the same texts."""
+    texts = [
+        "<think>hm</think>Yes.",
+        "Yes <think>a</think> b",
+        "<think>a</think>b<think>c</think>d",
+        "\n<think>a</think>b",
+    ]
+    asked: dict[str, Any] = {**HELLO, "temperature": 0, "max_tokens": 40}
+    bodies = [{**asked, "grammar": f"root ::= {json.dumps(text)}"} for text in texts]
+    bodies += [{**bodies[0], "reasoning_format": "none"}, {**asked, "max_tokens": 4, "tools": [WEATHER]}]
+    (tmp_path / "template").write_text(THINKING, encoding="utf-8")
+    options = ["-m", str(smollm2_path), "-c", "512", "--poll", "0", "--chat-template-file", str(tmp_path / "template")]
+    theirs = upstream_completions(
+        programs / "llama-server", options, bodies, tmp_path / "log", route="v1/chat/completions"
+    )
+    with serving(replace(run_config(smollm2_path), chat_template=THINKING)) as served:
+        for body, other in zip(bodies, theirs, strict=True):
+            one = served.post(CHAT, body).json
+            assert one["choices"] == other["choices"]
+            assert one.keys() == other.keys()
 
 
 def test_openai_client_calls_tools(served: Served) -> None:

@@ -60,11 +60,11 @@ def upstream_answers(
 
 
 def upstream_completions(
-    program: Path, options: Sequence[str], bodies: Sequence[dict[str, Any]], log: Path
+    program: Path, options: Sequence[str], bodies: Sequence[dict[str, Any]], log: Path, *, route: str = "completion"
 ) -> list[dict[str, Any]]:
     """The server's answers to completion requests, one after the other."""
     with _serving(program, options, log) as port:
-        return [_complete(port, body) for body in bodies]
+        return [_complete(port, body, route) for body in bodies]
 
 
 @contextmanager
@@ -100,8 +100,8 @@ def _request(prompt: str, n_tokens: int) -> dict[str, Any]:
     return {"prompt": prompt, "n_predict": n_tokens, "temperature": 0, "cache_prompt": False, "return_tokens": True}
 
 
-def _complete(port: str, body: dict[str, Any]) -> dict[str, Any]:
-    request = Request(f"http://127.0.0.1:{port}/completion", json.dumps(body).encode())
+def _complete(port: str, body: dict[str, Any], route: str = "completion") -> dict[str, Any]:
+    request = Request(f"http://127.0.0.1:{port}/{route}", json.dumps(body).encode())
     request.add_header("Content-Type", "application/json")
     with urlopen(request, timeout=300) as response:
         result: dict[str, Any] = json.load(response)
