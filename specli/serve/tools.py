@@ -10,7 +10,7 @@ from typing import Any
 from specli.serve.errors import RequestError
 from specli.serve.fields import flag
 from specli.tokenizer.answer import AnswerForm
-from specli.tokenizer.calls import CallForm, Style
+from specli.tokenizer.calls import CallForm, Style, may_be_text
 
 _HEAD = "%llguidance {}\n"
 _ANY_ARGUMENTS = {"type": "object", "properties": {}}
@@ -150,14 +150,19 @@ def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str
     required = listed if isinstance(listed, list) else []
     members = []
     for place, (key, of_key) in enumerate((properties if isinstance(properties, dict) else {}).items()):
-        is_text = _takes_text(of_key)
         if calls.style is Style.TAGS:
             before, end = f"<parameter={key}>\n", "\n</parameter>"
         else:
             before, end = f"<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>"
-        value = f"arg_{number}_{place}" if is_text else f"{_json(of_key)} {_text(end)}"
-        if is_text:
+        if isinstance(of_key, dict) and isinstance(of_key.get("enum"), list):  # texts stand without quotes
+            values = (each if isinstance(each, str) else json.dumps(each) for each in of_key["enum"])
+            value = f"({' | '.join(_text(each + end) for each in values)})"
+        elif may_be_text(of_key):
+            value = f"arg_{number}_{place}"
             rules.append(f"{value}[lazy]: {_up_to(end)}\n")
+        else:
+            shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+            value = f"{_json({**of_key, **shared})} {_text(end)}"
         member = f"{_text(before)} {value} {_text(chr(10))}"
         members.append(member if key in required else f"({member})?")
     if calls.style is Style.TAGS:
@@ -165,11 +170,6 @@ def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str
         closing = "" if calls.start == "<function=" else "</function>"
         return " ".join([_text(opening), *members, _text(closing)])
     return " ".join([_text(name + "\n"), *members])
-
-
-def _takes_text(schema: Any) -> bool:
-    kind = schema.get("type", "string") if isinstance(schema, dict) else "string"
-    return "enum" not in (schema if isinstance(schema, dict) else {}) and ("string" in kind)
 
 
 def _thought(form: AnswerForm) -> str:

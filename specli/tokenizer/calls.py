@@ -484,7 +484,7 @@ def _json_of_quoted(parts: Sequence[str]) -> str:
 
 def _json_value(text: str, schema: object) -> str:
     """A parameter's text as JSON: a text where the schema allows one, otherwise what it says in JSON or Python."""
-    if not _may_be_text(schema):
+    if not may_be_text(schema):
         stripped = text.strip()
         word = _WORDS.get(stripped, stripped)
         try:
@@ -496,7 +496,8 @@ def _json_value(text: str, schema: object) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _may_be_text(schema: object) -> bool:
+def may_be_text(schema: object) -> bool:
+    """Whether a parameter's schema allows a text, which TAGS and PAIRS write without quotes."""
     if not isinstance(schema, Mapping):
         return True
     kind = schema.get("type")
@@ -507,4 +508,4 @@ def _may_be_text(schema: object) -> bool:
     if isinstance(schema.get("enum"), list):
         return any(isinstance(each, str) for each in schema["enum"])
     alternatives = schema.get("anyOf", schema.get("oneOf"))
-    return any(map(_may_be_text, alternatives)) if isinstance(alternatives, list) else True
+    return any(map(may_be_text, alternatives)) if isinstance(alternatives, list) else True

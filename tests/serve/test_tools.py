@@ -18,9 +18,9 @@ from specli.demo import MODELS
 from specli.engine.config import SamplingConfig
 from specli.sampling.grammar import Grammar
 from specli.serve.tools import lark_of_call, lark_of_schema, read_tools
-from specli.tokenizer.answer import AnswerForm
+from specli.tokenizer.answer import AnswerForm, AnswerReader
 from specli.tokenizer.calls import HERMES, CallForm, Style
-from specli.tokenizer.reasoning import TAGS
+from specli.tokenizer.reasoning import TAGS, Reasoning
 from tests.serve.support import Served, run_config, serving
 from tests.support.upstream_server import upstream_completions
 
@@ -152,16 +152,17 @@ def test_grammar_of_a_schema_follows_a_thought(served: Served) -> None:
     assert not is_allowed(served, inside, "so</think>8")
 
 
+CHANNELS = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
 CALLS = {
     "hermes": (HERMES, '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": 2}}\n</tool_call>'),
     "coder": (
         CallForm(Style.TAGS),
-        "<tool_call>\n<function=weather>\n<parameter=city>\n\"Oslo\"\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+        "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
         "</function>\n</tool_call>",
     ),
     "glm": (
         CallForm(Style.PAIRS),
-        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>\"Oslo\"</arg_value>\n<arg_key>days</arg_key>\n"
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n<arg_key>days</arg_key>\n"
         "<arg_value>2</arg_value>\n</tool_call>",
     ),
     "llama": (
@@ -192,6 +193,12 @@ def test_grammar_of_a_call_lets_the_form_through_and_nothing_else(served: Served
     lark = lark_of_call(form, read_tools({"tools": [WEATHER, NOW], "tool_choice": "required"}), AnswerForm(calls=form))
     assert is_allowed(served, lark, text)
     assert not is_allowed(served, lark, "Hello")
+    reasoning = CHANNELS if form.style is Style.CHANNELS else None
+    schemas = read_tools({"tools": [WEATHER]}).schemas
+    reader = AnswerReader(AnswerForm(reasoning, calls=form, tools=schemas))
+    pieces = [*reader.push(text), *reader.flush()]
+    assert {piece.name for piece in pieces} <= {"weather", ""}
+    assert json.loads("".join(piece.text for piece in pieces if piece.call == 0)) == {"city": "Oslo", "days": 2}
     assert form.style is Style.QUOTED or not is_allowed(served, lark, text.replace("Oslo", "Rome"))
     if form.start and not form.is_list:
         more = text.replace("2", "3") if form.style in (Style.NAMED, Style.QUOTED) else "\n" + text
