@@ -221,3 +221,11 @@ def test_stop_button_ends_the_answer(served: Served, browser: Browser) -> None:
     browser.press(Keys.ESCAPE)
     browser.wait(lambda: browser.text("#send") == "Send")
     served.wait_until(served.is_idle)
+    assert browser.driver.execute_script("return messages.length") == 2
+    browser.press("And another one.", Keys.ENTER)
+    browser.wait(lambda: browser.text(".assistant.running .text"))
+    browser.reach("renew")
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: browser.text("#send") == "Send")
+    assert browser.driver.execute_script("return messages.length") == 0
+    assert browser.find("#start")
