@@ -3,6 +3,7 @@
 | kernels | module | where |
 |---|---|---|
 | `cpu` | `specli.kernels.cpu` | native library, CPU |
+| `graph` | `specli.kernels.reference.graph` | the reference as CUDA graphs, CUDA devices |
 | `reference` | `specli.kernels.reference` | plain torch, any device |
 """
 
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from specli.kernels.placement import Placement
     from specli.kernels.threads import ThreadConfig
 
-KERNELS = ("auto", "reference", "cpu")
+KERNELS = ("auto", "reference", "cpu", "graph")
 
 # Fast kernels by device type: name, module, class. The class takes (device, threads=, exact=, placement=) and raises
-# ResourceError when it cannot run here (library not built, CPU too old).
+# ResourceError when it cannot run here (library not built, CPU too old, weights elsewhere).
 _FAST = {
     "cpu": ("cpu", "specli.kernels.cpu.executor", "CpuExecutor"),
+    "cuda": ("graph", "specli.kernels.reference.graph", "GraphExecutor"),
 }
 
 
@@ -39,7 +41,7 @@ def open_executor(
     """The executor for one model.
 
     Args:
-        device: `cpu`, `cuda:0`, … or `auto`: the CPU, which alone has fast kernels.
+        device: `cpu`, `cuda:0`, … or `auto`: the CPU, which alone has kernels of its own.
         kernels: One of `KERNELS`. `auto` takes the device's fast kernels and, where they cannot run, the reference,
             whose `describe` gives the reason.
         threads: Its threads; None = defaults.
@@ -111,5 +113,20 @@ def _device(name: str) -> str:
     except RuntimeError:
         raise UsageError(f"unknown device {name!r}, expected auto, cpu or cuda:N") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ResourceError(f"device {name}: not found, {torch.cuda.device_count()} CUDA devices are there")
+        raise ResourceError(
+            f"device {name}: not found, {torch.cuda.device_count()} CUDA devices are there", hint=_cuda_fault()
+        )
     return str(device)
+
+
+def _cuda_fault() -> str | None:
+    """Why torch finds no CUDA device, if it can tell."""
+    import torch
+
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA; install a build with it"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (AssertionError, RuntimeError) as error:  # no driver, or one that is too old
+        return str(error).split(". ")[0].splitlines()[0]
+    return None

@@ -613,7 +613,7 @@ class Executor(ABC):
     """Allocates what programs work on and compiles traces. One per model; owns its threads.
 
     Attributes:
-        name: `reference` or `cpu`.
+        name: `reference`, `graph` or `cpu`.
         device: Where buffers, weights and caches live: `cpu`, `cuda:0`, ….
         shares_weights: A matrix that is taken twice is kept once.
         reads_weights: It looks at the numbers of weights.

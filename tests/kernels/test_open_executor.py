@@ -42,3 +42,24 @@ def test_what_cannot_run_is_an_error(device: str, kernels: str, message: str) ->
     with pytest.raises(SpecliError) as error:
         open_executor(device, kernels=kernels)
     assert str(error.value) == message
+
+
+def test_a_missing_cuda_device_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torch's build, or by what its driver says."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.version.cuda", None)
+    with pytest.raises(SpecliError, match="device cuda:0: not found, 0 CUDA devices are there") as error:
+        open_executor("cuda:0")
+    assert error.value.hint == f"torch {torch.__version__} is built without CUDA; install a build with it"
+
+    def fail() -> None:
+        raise RuntimeError(
+            "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by "
+            "downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx"
+        )
+
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setattr("torch.cuda.init", fail)
+    with pytest.raises(SpecliError) as error:
+        open_executor("cuda:0")
+    assert error.value.hint == "The NVIDIA driver on your system is too old (found version 11040)"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 READS = {
     getattr(torch.Tensor, name)
@@ -19,6 +20,11 @@ READS = {
 } | {torch.nonzero, torch.masked_select, torch.unique, torch.equal, torch.allclose}  # fmt: skip
 UPLOADS = {torch.from_numpy, torch.tensor, torch.as_tensor}
 DYNAMIC = {"aten::_local_scalar_dense", "aten::resize_", "aten::nonzero", "aten::is_nonzero", "aten::masked_select"}
+
+
+def storages(tree: Any) -> set[int]:
+    """The memory of all tensors in a tree of arguments or results."""
+    return {leaf.untyped_storage()._cdata for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
 
 class Functions(TorchFunctionMode):
@@ -40,9 +46,10 @@ class Calls(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
         assert name not in DYNAMIC, f"depends on values: {name}"
-        if not func.is_view:
+        out = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable or not storages(out) <= storages((args, kwargs)):
             self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
+        return out
 
 
 class Discipline:
