@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
-from specli.drafters.costs import interpolate
+from specli.drafters.costs import RowCosts
 from specli.engine.loop import Engine, Part
 
 REPEATS = 5
@@ -58,8 +59,12 @@ class CostModel:
     draft: float = 0.0
 
     def verification(self, rows: int) -> float:
-        """A target forward of `rows` rows; see `interpolate`."""
-        return interpolate(self.verify, rows)
+        """A target forward of `rows` rows, as where draft lengths are chosen while running."""
+        return self._rows(rows)
+
+    @cached_property
+    def _rows(self) -> RowCosts:
+        return RowCosts(self.verify)
 
     @property
     def plain(self) -> float:

@@ -18,11 +18,12 @@ from specli.engine.drafting import DrafterPlan, DrafterSet
 from specli.engine.load import Run
 from specli.errors import UsageError
 from specli.study.compare import Plan, StudyPrompt, encode_prompt, measure
-from specli.study.costs import CostModel, verification_costs
+from specli.study.costs import CostModel, expected_length, verification_costs
 from specli.study.counts import Totals
 
 SCHEMA = "specli.synth/1"
 SWEEP_N_MAX = (1, 2, 4, 8, 16)
+ACCEPTANCES = tuple(tenth / 10 for tenth in range(1, 10))
 SWEEP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Share of the draft tokens that stand; share s of K tokens is a length of 1 + s·K."""
 
@@ -93,6 +94,26 @@ class Synthesis:
     costs: CostModel
     points: list[SynthPoint]
 
+    @property
+    def by_length(self) -> dict[int, CostModel]:
+        """The costs by maximum draft length; of several points with one length those of the cheapest drafts."""
+        found: dict[int, CostModel] = {}
+        for point in self.points:
+            known = found.get(point.n_max)
+            if known is None or point.costs.draft < known.draft:
+                found[point.n_max] = point.costs
+        return dict(sorted(found.items()))
+
+    def best_length(self, acceptance: float) -> int:
+        """The draft length that brings most where every token is accepted with this chance, 0 included.
+
+        It is what is chosen while running (`specli.drafters.adaptive`) from these costs and acceptance, if lengths
+        between the measured ones are left out.
+        """
+        speeds = {k: costs.speed_up(k, expected_length(acceptance, k)) for k, costs in self.by_length.items()}
+        best = max(speeds, key=speeds.__getitem__, default=0)
+        return best if speeds.get(best, 0.0) > 1 else 0
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON, schema `specli.synth/1`."""
         return {
@@ -103,6 +124,16 @@ class Synthesis:
             "drafters": list(self.types),
             "costs": self.costs.to_dict(),
             "points": [point.to_dict() for point in self.points],
+            "break_even": [
+                {
+                    "n_max": k,
+                    "acceptance": costs.break_even(k),
+                    "length": costs.break_even_length(k),
+                    "draft_ms": costs.draft / 1e6,
+                }
+                for k, costs in self.by_length.items()
+            ],
+            "best_n_max": [{"acceptance": p, "n_max": self.best_length(p)} for p in ACCEPTANCES],
         }
 
 

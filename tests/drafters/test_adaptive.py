@@ -19,7 +19,7 @@ from specli.drafters.adaptive import (
     DrafterTraits,
 )
 from specli.drafters.base import Draft
-from specli.drafters.costs import RowCosts, interpolate
+from specli.drafters.costs import RowCosts
 
 
 def lengths(costs: dict[int, float], *traits: DrafterTraits, ordered: bool = False) -> AdaptiveLengths:
@@ -60,7 +60,8 @@ def test_draft_costs_grow_with_every_token_of_a_chain_and_not_with_those_of_a_bl
 
 
 def test_row_costs_interpolate_and_follow_what_is_observed() -> None:
-    assert [interpolate({2: 10.0, 4: 14.0}, rows) for rows in (3, 6)] == [12.0, 18.0]
+    assert [RowCosts({2: 10.0, 4: 14.0})(rows) for rows in (3, 6)] == [12.0, 18.0]
+    assert [RowCosts({1: 15.0, 2: 10.0, 4: 14.0})(rows) for rows in (1, 2)] == [10.0, 10.0]  # one row was held up
     costs = RowCosts({1: 10.0, 8: 20.0})
     for _ in range(60):
         costs.observe(4, 30.0)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from specli.drafters import DRAFTERS
+from specli.drafters.adaptive import AdaptiveLengths, Choice, DrafterTraits
 from specli.drafters.chain import DrafterChain
+from specli.drafters.costs import RowCosts
 from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.errors import FormatError, UsageError
 from specli.study.costs import CostModel, expected_length
+from specli.study.counts import Totals
 from specli.study.replay import read_replay, replay, tokens_only
+from specli.study.synth import Synthesis, SynthPoint
 from tests.support.scripted import ScriptedDrafter
 
 COSTS = CostModel({1: 10.0, 2: 12.0, 4: 16.0}, sample=1.0, draft=3.0)
@@ -123,3 +128,39 @@ def test_replay_files_that_are_none(tmp_path: Path, name: str, content: str) -> 
         read_replay(tmp_path / name)
     with pytest.raises(FormatError, match="cannot be read"):
         read_replay(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_study_calls_best_is_what_is_chosen_while_running(seed: int) -> None:
+    """The same costs and acceptance, in `specli synth` and in the rule of adaptive lengths."""
+    draw = random.Random(seed)
+    cost, verify = 10.0, {}
+    for rows in range(1, 10):
+        verify[rows] = cost
+        cost += draw.random() * 6
+    chance, unit = draw.random(), draw.random() * 2
+    by_length = {k: CostModel(verify, draft=unit * (k + 1)) for k in range(1, 9)}
+    speeds = {0: 1.0} | {k: costs.speed_up(k, expected_length(chance, k)) for k, costs in by_length.items()}
+    rule = AdaptiveLengths(RowCosts(verify), [DrafterTraits(8, prior=chance)])
+    for _ in range(3):
+        rule.observe_draft(Choice(0, 8), unit * 9)
+    for _ in range(8):
+        rule._n_kept = 0
+        found = [choice for choice in rule.choose(8) if not choice.is_try]
+    chosen = speeds[found[0].length if found else 0]
+    assert chosen >= max(speeds.values()) - 0.06
+
+
+def test_the_break_even_curve_and_the_best_length_by_acceptance() -> None:
+    """Forwards of 1, 2, 3 rows cost 10, 12, 14, a draft of k tokens k: even at 1.3 tokens per round and 1.6."""
+    verify = {1: 10.0, 2: 12.0, 3: 14.0}
+    points = [
+        SynthPoint(k, (share,) * k, Totals(), None, None, CostModel(verify, draft=draft))
+        for k in (1, 2)
+        for share, draft in ((0.0, 1.0 * k), (1.0, 9.0))  # the second was held up
+    ]
+    study = Synthesis({}, "", (), CostModel(verify), points)
+    record = study.to_dict()["break_even"]
+    assert [item["length"] for item in record] == pytest.approx([1.3, 1.6])
+    assert [item["acceptance"] for item in record] == pytest.approx([0.3, (3.4**0.5 - 1) / 2])
+    assert [study.best_length(p) for p in (0.2, 0.35, 0.9)] == [0, 1, 2]

@@ -17,7 +17,7 @@ from specli.cli.options.settings import Settings
 from specli.cli.prepare import check, run_config
 from specli.cli.record import dump, write_lines
 from specli.cli.show import show_instead
-from specli.cli.studies.report import figure, heading, notes, percent, rich_console, table
+from specli.cli.studies.report import bars, figure, heading, notes, percent, rich_console, table
 from specli.cli.studies.study import (
     base_config,
     check_outputs,
@@ -87,6 +87,8 @@ def _report(console: Console, config: CommandConfig, study: Synthesis) -> None:
 
 def show_synthesis(out: RichConsole, study: Synthesis) -> None:
     """The whole report."""
+    from specli.study.synth import ACCEPTANCES
+
     heading(out, f"Synthetic acceptance: {study.target['path'].rpartition('/')[2]}, {' '.join(study.types)}")
     notes(out, [f"kernels: {study.kernels}", NOT_VALID])
     heading(out, "Cost of a verification")
@@ -101,6 +103,12 @@ def show_synthesis(out: RichConsole, study: Synthesis) -> None:
         "n-max", "asked", "length", "drafted", "draft ms", "predicted", "measured", "even p", "even len"
     )  # fmt: skip
     table(out, columns, [_cells(point) for point in study.points])
+    if len(study.by_length) > 1:
+        heading(out, "Break-even: acceptance per draft token at which drafting costs what it brings")
+        curve = [(f"n-max {k}", costs.break_even(k)) for k, costs in study.by_length.items()]
+        bars(out, [(label, 1.0 if p is None else p, "never" if p is None else figure(p)) for label, p in curve])
+        best = ", ".join(f"{p:.1f}: {study.best_length(p) or 'none'}" for p in ACCEPTANCES)
+        notes(out, [f"n-max that pays most by acceptance per token: {best}"])
     for point in study.points[:1] if len(study.points) == 1 else ():
         for stats in point.drafters:
             rates = ", ".join(f"{rate:.3f}" for rate in stats.acceptance_per_pos)

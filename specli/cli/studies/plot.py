@@ -167,8 +167,8 @@ def plot_kinds(axis: Any, comparison: Comparison) -> None:
 
 
 def plot_synthesis(study: Synthesis, path: Path) -> None:
-    """Speed-up over mean tokens per round, measured and predicted, and what verification costs."""
-    picture, [[gain, cost]] = new_figure(2, 1, (11, 4.5))
+    """Speed-up over mean tokens per round, measured and predicted; what verification costs; where drafting pays."""
+    picture, [[gain, cost, even]] = new_figure(3, 1, (15, 4.5))
     lengths = sorted({point.n_max for point in study.points})
     for k, color in zip(lengths, COLORS, strict=False):
         points = sorted((p for p in study.points if p.n_max == k), key=lambda point: point.length)
@@ -187,7 +187,14 @@ def plot_synthesis(study: Synthesis, path: Path) -> None:
     cost.set_ylabel("plain forwards")
     cost.set_ylim(bottom=0)
     cost.set_title("Cost of a verification", fontsize=10)
-    for axis in (gain, cost):
+    curve = [(k, p) for k, costs in study.by_length.items() if (p := costs.break_even(k)) is not None]
+    even.plot([k for k, _ in curve], [p for _, p in curve], "o-", color=COLORS[0])
+    even.fill_between([k for k, _ in curve], [p for _, p in curve], 1.0, color=COLORS[2], alpha=0.15)
+    even.set_ylim(0, 1)
+    even.set_xlabel("draft tokens per round")
+    even.set_ylabel("acceptance per token")
+    even.set_title("Break-even: above the line drafting pays", fontsize=10)
+    for axis in (gain, cost, even):
         axis.spines[["top", "right"]].set_visible(False)
     save(picture, path)
 
