@@ -212,8 +212,21 @@ def test_stop_button_ends_the_answer(served: Served, browser: Browser) -> None:
 
     browser.driver.get(f"http://127.0.0.1:{served.port}/")
     browser.driver.execute_script("for (const n of FIELDS) keep(n, ''); $('key').value = 'sesame'")
-    browser.driver.execute_script(
-        "const real = request; request = () => ({ ...real(), max_tokens: 100000, ignore_eos: true })"
+    browser.driver.execute_script(  # the page reads one piece and waits, so that the answer cannot end by itself
+        """
+        const real = events;
+        events = async function* (response) {
+          for await (const event of real(response)) {
+            yield event;
+            if (event.choices[0].delta.content) {
+              await new Promise((_, fail) => {
+                const stop = () => fail(new DOMException("stopped", "AbortError"));
+                running.signal.aborted ? stop() : running.signal.addEventListener("abort", stop);
+              });
+            }
+          }
+        };
+        """
     )
     browser.press("Tell me a long story.", Keys.ENTER)
     browser.wait(lambda: browser.text(".assistant .text"))
