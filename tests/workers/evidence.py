@@ -45,10 +45,10 @@ def killed(folder: Path, n_runs: int) -> bool:
     for seed in range(n_runs):
         (folder / str(seed)).mkdir()
         try:
-            short.killed_at_random(folder / str(seed), 1000 + seed)
-            verdict = "every line once and equal"
+            n_workers, n_runs_killed = short.killed_at_random(folder / str(seed), 1000 + seed)
+            verdict = f"every line once and equal; killed {n_workers} workers, the run {n_runs_killed} times"
         except AssertionError as error:
-            is_same, verdict = False, f"FAILED: {str(error)[:200]}"
+            is_same, verdict = False, f"FAILED: {str(error)[-300:]}"
         print(f"killed, run {seed + 1} of {n_runs}: {verdict}", flush=True)
     return is_same
 

@@ -89,15 +89,16 @@ def test_mtp_with_workers(tmp_path: Path) -> None:
     same_with_workers(tmp_path, (2,), "-m", "demo-mtp", "--spec-type", "draft-mtp", "--temp", "0")
 
 
-def killed_at_random(folder: Path, seed: int) -> None:
-    """Kills workers now and then, then the whole run, goes on, and so forth, until it is done."""
+def killed_at_random(folder: Path, seed: int) -> tuple[int, int]:
+    """Kills workers now and then, then the whole run, goes on, and so forth; how many workers and runs were killed."""
+    n_killed = [0, 0]
     chance = random.Random(seed)
     options = ("--temp", "0", "--spec-type", "ngram-mod", "--workers", "2", "--retries", "9")
     expected = compared(folder / "whole", *options[:-4])[0]
     folder = folder / "killed"
     folder.mkdir()
     until = 0.0
-    is_driver = True
+    is_driver = False
 
     def kill(process: subprocess.Popen[str]) -> None:
         nonlocal until
@@ -106,10 +107,11 @@ def killed_at_random(folder: Path, seed: int) -> None:
         victims = [process.pid] if is_driver else workers_of(process)
         if victims:
             os.kill(chance.choice(victims), signal.SIGKILL)
+            n_killed[is_driver] += 1
         until = time.monotonic() + (99 if is_driver else chance.uniform(1.0, 2.0))
 
     for attempt in range(6):
-        is_driver = attempt % 2 == 1
+        is_driver = attempt % 2 == 0 and attempt < 4  # the last attempts are left to end
         until = time.monotonic() + (chance.uniform(1.0, 2.5) if attempt < 4 else 99)
         code, _, errors = generate(folder, *options, *["--resume"] * (attempt > 0), during=kill)
         if code == 0 and (folder / "out.jsonl").exists():
@@ -117,6 +119,7 @@ def killed_at_random(folder: Path, seed: int) -> None:
         assert code == -signal.SIGKILL, errors
     assert settled(folder / "out.jsonl") == expected
     assert not (folder / "out.jsonl.part").exists()
+    return n_killed[0], n_killed[1]
 
 
 @pytest.mark.slow
