@@ -18,6 +18,10 @@ _QWEN35 = {
     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
     "partial_rotary_factor": 0.25,
 }  # fmt: skip
+_LATENT = {
+    "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128, "v_head_dim": 128,
+}  # fmt: skip
 _SLIDING_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _GEMMA = {
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -69,6 +73,23 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128, "routed_scaling_factor": 1.0,
         "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "norm_topk_prob": True,
         "num_nextn_predict_layers": 1,
+    },
+    "deepseek_v2": {
+        **_LATENT, "head_dim": 64, "vocab_size": 102400, "max_position_embeddings": 2048, "intermediate_size": 11008,
+        "n_routed_experts": 64, "n_shared_experts": 2, "routed_scaling_factor": 1.0, "first_k_dense_replace": 0,
+        "norm_topk_prob": False, "moe_intermediate_size": 1407,
+    },
+    "deepseek_v3": {
+        **_LATENT, "head_dim": 64, "vocab_size": 129280, "max_position_embeddings": 4096, "intermediate_size": 18432,
+        "n_routed_experts": 256, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "first_k_dense_replace": 3,
+        "norm_topk_prob": True, "moe_intermediate_size": 2048, "n_group": 8, "topk_group": 4, "num_experts_per_tok": 8,
+        "num_nextn_predict_layers": 1,
+    },
+    "glm4_moe_lite": {
+        **_LATENT, "vocab_size": 154880, "max_position_embeddings": 202752, "intermediate_size": 10240,
+        "q_lora_rank": 768, "v_head_dim": 256, "qk_nope_head_dim": 192, "rms_norm_eps": 1e-5,
+        "n_routed_experts": 64, "n_shared_experts": 1, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
+        "moe_intermediate_size": 1536, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 4,
     },
     "qwen3_5_text": {**_QWEN35, "num_key_value_heads": 4},
     "qwen3_5_moe_text": {

@@ -29,6 +29,10 @@ class KeyValues:
             return
         self._items[key] = (kind, value)
 
+    def remove(self, key: str) -> None:
+        """Takes a key out, if it is there."""
+        self._items.pop(key, None)
+
     def update(self, other: KeyValues) -> None:
         """Adds all keys of `other`."""
         self._items.update(other._items)

@@ -41,6 +41,11 @@ _GEMMA4 = _EXPERTS | {
     "num_kv_shared_layers", "hidden_size_per_layer_input", "vocab_size_per_layer_input", "use_double_wide_mlp",
     "per_layer_config", "rope_local_base_freq",
 }  # fmt: skip
+_LATENT = frozenset({
+    "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace",
+    "routed_scaling_factor", "norm_topk_prob", "n_group", "topk_group", "num_nextn_predict_layers", "scoring_func",
+    "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+})  # fmt: skip
 _QWEN35 = frozenset({
     "layer_types", "full_attention_interval", "partial_rotary_factor", "linear_num_key_heads",
     "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim",
@@ -76,6 +81,8 @@ READ: Mapping[str, frozenset[str]] = {
         "first_k_dense_replace", "routed_scaling_factor", "norm_topk_prob", "n_group", "topk_group",
         "partial_rotary_factor", "num_nextn_predict_layers",
     },
+    "DeepSeek": BODY | _LATENT,
+    "GLM-4.7-Flash": BODY | _LATENT | {"mlp_layer_types"},
     "Qwen3.5": BODY | _QWEN35,
     "Qwen3.5-MoE": BODY | _QWEN35 | _EXPERTS | {"shared_expert_intermediate_size"},
 }  # fmt: skip

@@ -24,6 +24,8 @@ EXAMPLES = {
     "Gemma 4": "gemma4-moe",
     "gpt-oss": "gpt-oss",
     "GLM-4.5": "glm4-moe",
+    "DeepSeek": "deepseek-v3",
+    "GLM-4.7-Flash": "glm4-moe-lite",
     "Qwen3.5": "qwen35",
     "Qwen3.5-MoE": "qwen35-moe",
 }
@@ -36,6 +38,7 @@ VALUES: dict[str, Any] = {
     "routed_scaling_factor": 0.75, "output_multiplier": 0.75, "input_embedding_scale": 0.75, "swiglu_limit": 6.5,
     "query_pre_attn_scalar": 77, "attn_logit_softcapping": 20.0, "rope_local_base_freq": 5000.0,
     "attention_multiplier": 0.3, "residual_multiplier": 0.3, "embedding_multiplier": 3.0, "logits_scaling": 3.0,
+    "scoring_func": "softmax", "mlp_layer_types": ["dense", "dense", "sparse"],
     "logit_scale": 0.3, "clip_qkv": 8.0, "no_rope_layers": [1, 0],
 }  # fmt: skip
 FLAGS = {
@@ -50,6 +53,8 @@ NEEDS_MORE = {  # keys that matter with another one only, or change values and n
     "EAGLE-3": {"layer_types", "norm_output"},
     "Gemma 4": {"sliding_window_pattern", "vocab_size_per_layer_input"},
     "Gemma 4 assistant": {"attention_k_eq_v", "sliding_window_pattern", "vocab_size_per_layer_input"},
+    "DeepSeek": {"num_nextn_predict_layers"},
+    "GLM-4.7-Flash": {"mlp_layer_types"},
     "Qwen3.5": {"partial_rotary_factor"},
     "Qwen3.5-MoE": {"partial_rotary_factor"},
 }

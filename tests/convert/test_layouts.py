@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from specli.convert import ConvertConfig, ConvertReport, convert
-from specli.errors import FormatError
+from specli.errors import FormatError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES
 from tests.support.gguf_diff import without_origin
@@ -155,3 +155,48 @@ def test_rope_base_can_be_overridden_wherever_it_stands(tmp_path: Path, name: st
     report = run(tmp_path, name, rope_theta=77000.0)
     assert report.metadata[f"{architecture}.rope.freq_base"] == 77000.0
     assert "rope base 77000 (--rope-theta)" in report.notes
+
+
+def with_config(tmp_path: Path, name: str, **changes: object) -> ConvertConfig:
+    """A request for a case whose config has other values; None takes a key away."""
+    CASES[name].write(tmp_path / name)
+    path = tmp_path / name / "config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    gone = {key for key, value in changes.items() if value is None}
+    path.write_text(json.dumps({key: value for key, value in config.items() if key not in gone}))
+    return ConvertConfig(path.parent, outfile=tmp_path / "out.gguf", dry_run=True)
+
+
+def test_routers_that_say_nothing_of_their_scores_have_those_of_the_class(tmp_path: Path) -> None:
+    """Sigmoid (transformers modeling_deepseek_v3.py, modeling_glm4_moe_lite.py); DeepSeek-V2: the reader knows."""
+    for name in ("deepseek-v3", "glm4-moe-lite"):
+        report = convert(with_config(tmp_path / name, name, scoring_func=None))
+        assert report.metadata["deepseek2.expert_gating_func"] == 2
+    report = convert(with_config(tmp_path / "v2", "deepseek-v2-lite", scoring_func=None))
+    assert "deepseek2.expert_gating_func" not in report.metadata
+
+
+def test_dense_layers_of_glm_flash_may_be_listed(tmp_path: Path) -> None:
+    kinds = ["dense", "sparse", "sparse"]
+    request = with_config(tmp_path, "glm4-moe-lite", first_k_dense_replace=None, mlp_layer_types=kinds)
+    assert convert(request).metadata["deepseek2.leading_dense_block_count"] == 1
+    with pytest.raises(UnsupportedError, match="dense layers behind sparse ones"):
+        convert(with_config(tmp_path, "glm4-moe-lite", first_k_dense_replace=None, mlp_layer_types=kinds[::-1]))
+
+
+@pytest.mark.parametrize(
+    "change", [{"mscale": 0.5}, {"mscale_all_dim": None, "mscale": None}, {"attention_factor": 1.0}]
+)
+def test_magnitudes_that_no_reader_computes_are_refused(tmp_path: Path, change: dict[str, float]) -> None:
+    rope = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0}
+    with pytest.raises(UnsupportedError, match="expected mscale = mscale_all_dim, no attention_factor"):
+        convert(with_config(tmp_path, "deepseek-v3", rope_scaling={**rope, **change}))
+
+
+def test_mtp_block_of_deepseek_v3_is_a_file_of_its_own(tmp_path: Path) -> None:
+    """llama.cpp's converter cannot write it; the block is that of GLM-4.7-Flash, whose files it reads."""
+    whole = run(tmp_path / "whole", "deepseek-v3")
+    assert any(name.startswith("model.layers.3.") for name in whole.unused)
+    heads = {row.name for row in run(tmp_path / "heads", "deepseek-v3-mtp").tensors}
+    flash = {row.name for row in run(tmp_path / "flash", "glm4-moe-lite-mtp").tensors}
+    assert heads == flash

@@ -45,7 +45,7 @@ def test_drafter_drafts(programs: Path, tmp_path: Path, name: str) -> None:
     run(programs / "llama-speculative-simple", *arguments)
 
 
-@pytest.mark.parametrize("family", ["glm4-moe", "qwen35"])
+@pytest.mark.parametrize("family", ["glm4-moe", "glm4-moe-lite", "qwen35"])
 def test_mtp_only_file_drafts(programs: Path, tmp_path: Path, family: str) -> None:
     target, draft = made(tmp_path, f"{family}-trunk"), made(tmp_path, f"{family}-mtp")
     run(programs / "llama-speculative-simple", "-m", str(target), "-md", str(draft), "--spec-type", "draft-mtp")

@@ -461,6 +461,75 @@ def glm4_moe(directory: Path) -> None:
     write_bpe_tokenizer(directory, GLM_ADDED)
 
 
+def _latent(**changes: Any) -> dict[str, Any]:
+    base = {key: value for key, value in _BASE.items() if key != "head_dim"}
+    return {**base, "num_hidden_layers": 3, "first_k_dense_replace": 1, "n_routed_experts": 4, "n_shared_experts": 2,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 32, "routed_scaling_factor": 1.5, "n_group": 2,
+            "topk_group": 1, "norm_topk_prob": True, "kv_lora_rank": 32, "q_lora_rank": 48, "qk_nope_head_dim": 32,
+            "qk_rope_head_dim": 16, "v_head_dim": 24, "num_key_value_heads": H, "rope_theta": 1e4,
+            **changes}  # fmt: skip
+
+
+def _latent_block(p: str, *, is_dense: bool, lora: int | None = 48, bias: bool = True) -> Shapes:
+    a, m = p + "self_attn.", p + "mlp."
+    shapes = _norms(p) | {a + "kv_a_proj_with_mqa.weight": (48, E), a + "kv_a_layernorm.weight": (32,),
+                          a + "kv_b_proj.weight": (H * 56, 32), a + "o_proj.weight": (E, H * 24)}  # fmt: skip
+    if lora:
+        shapes |= {a + "q_a_proj.weight": (lora, E), a + "q_a_layernorm.weight": (lora,),
+                   a + "q_b_proj.weight": (H * 48, lora)}  # fmt: skip
+    else:
+        shapes |= {a + "q_proj.weight": (H * 48, E)}
+    if is_dense:
+        return shapes | _mlp(m)
+    biases = {m + "gate.e_score_correction_bias": (4,)} if bias else {}
+    return shapes | {m + "gate.weight": (4, E), **biases, **_mlp(m + "shared_experts.", 64), **_experts(m, 4, 32)}
+
+
+def _latent_mtp(p: str) -> Shapes:
+    return _latent_block(p, is_dense=False) | {
+        p + "embed_tokens.weight": (V, E), p + "enorm.weight": (E,), p + "hnorm.weight": (E,),
+        p + "eh_proj.weight": (E, 2 * E), p + "shared_head.head.weight": (V, E), p + "shared_head.norm.weight": (E,),
+    }  # fmt: skip
+
+
+YARN40 = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 128, "beta_fast": 32, "beta_slow": 1}
+
+
+def deepseek_v2_lite(directory: Path) -> None:
+    """No vector before the queries, no groups, no selection bias; softmax, weights not normalised."""
+    config = _latent(architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", q_lora_rank=None,
+                     norm_topk_prob=False, n_group=1, scoring_func="softmax", topk_method="greedy",
+                     rope_scaling={**YARN40, "mscale": 0.707, "mscale_all_dim": 0.707}, num_hidden_layers=27,
+                     routed_scaling_factor=1.0)  # fmt: skip
+    shapes = _top()
+    for i in range(27):
+        shapes |= _latent_block(f"model.layers.{i}.", is_dense=i == 0, lora=None, bias=False)
+    write_checkpoint(directory, config, random_tensors(shapes))
+    write_bpe_tokenizer(directory)
+
+
+def deepseek_v3(directory: Path) -> None:
+    config = _latent(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", scoring_func="sigmoid",
+                     topk_method="noaux_tc", num_nextn_predict_layers=1,
+                     rope_scaling={**YARN40, "mscale": 1.0, "mscale_all_dim": 1.0})  # fmt: skip
+    shapes = _top()
+    for i in range(3):
+        shapes |= _latent_block(f"model.layers.{i}.", is_dense=i == 0)
+    write_checkpoint(directory, config, random_tensors(shapes | _latent_mtp("model.layers.3.")))
+    write_bpe_tokenizer(directory)
+
+
+def glm4_moe_lite(directory: Path) -> None:
+    config = _latent(architectures=["Glm4MoeLiteForCausalLM"], model_type="glm4_moe_lite", topk_method="noaux_tc",
+                     num_nextn_predict_layers=1, rope_scaling=None, rope_theta=1000000, scoring_func="sigmoid",
+                     partial_rotary_factor=1.0)  # fmt: skip
+    shapes = _top()
+    for i in range(3):
+        shapes |= _latent_block(f"model.layers.{i}.", is_dense=i == 0)
+    write_checkpoint(directory, config, random_tensors(shapes | _latent_mtp("model.layers.3.")))
+    write_bpe_tokenizer(directory, GLM_ADDED)
+
+
 def _qwen35_text(**changes: Any) -> dict[str, Any]:
     return {**_BASE, "model_type": "qwen3_5_text", "num_hidden_layers": 4, "full_attention_interval": 4,
             "layer_types": ["linear_attention"] * 3 + ["full_attention"], "linear_conv_kernel_dim": 4,
@@ -908,6 +977,12 @@ CASES: dict[str, Case] = {
     "glm4-moe": Case(glm4_moe),
     "glm4-moe-mtp": Case(glm4_moe, mtp="only"),
     "glm4-moe-trunk": Case(glm4_moe, mtp="without"),
+    "deepseek-v2-lite": Case(deepseek_v2_lite),
+    "deepseek-v3": Case(deepseek_v3),
+    "deepseek-v3-mtp": Case(deepseek_v3, mtp="only", upstream="leaves the MTP block of these models out"),
+    "glm4-moe-lite": Case(glm4_moe_lite),
+    "glm4-moe-lite-mtp": Case(glm4_moe_lite, mtp="only"),
+    "glm4-moe-lite-trunk": Case(glm4_moe_lite, mtp="without"),
     "qwen35": Case(qwen35),
     "qwen35-mtp": Case(qwen35, mtp="only"),
     "qwen35-trunk": Case(qwen35, mtp="without"),
