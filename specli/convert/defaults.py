@@ -91,6 +91,10 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "n_routed_experts": 64, "n_shared_experts": 1, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
         "moe_intermediate_size": 1536, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 4,
     },
+    "qwen3_next": {
+        **_QWEN35, "vocab_size": 151936, "num_key_value_heads": 2, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512, "num_experts_per_tok": 10, "num_experts": 512,
+    },
     "qwen3_5_text": {**_QWEN35, "num_key_value_heads": 4},
     "qwen3_5_moe_text": {
         **_QWEN35, "num_key_value_heads": 2, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,

@@ -84,6 +84,7 @@ READ: Mapping[str, frozenset[str]] = {
     "DeepSeek": BODY | _LATENT,
     "GLM-4.7-Flash": BODY | _LATENT | {"mlp_layer_types"},
     "Qwen3.5": BODY | _QWEN35,
+    "Qwen3-Next": BODY | _QWEN35 | _EXPERTS | {"shared_expert_intermediate_size"},
     "Qwen3.5-MoE": BODY | _QWEN35 | _EXPERTS | {"shared_expert_intermediate_size"},
 }  # fmt: skip
 """Layout to the keys it reads: they decide what is written, or are checked."""

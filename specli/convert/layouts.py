@@ -228,6 +228,15 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         mtp=True,
     ),
     Layout(
+        "Qwen3-Next",
+        "target",
+        ("Qwen3NextForCausalLM",),
+        "qwen35:plan_qwen3_next",
+        vocabulary="vocab:bpe_keys",
+        gguf="qwen3next",
+        mtp=True,
+    ),
+    Layout(
         "Qwen3.5-MoE",
         "target",
         ("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"),

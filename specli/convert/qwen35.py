@@ -1,10 +1,16 @@
-"""Qwen3.5 targets, dense and mixture of experts, with MTP blocks (llama.cpp conversion/qwen.py)."""
+"""Qwen3.5 and Qwen3-Next targets with their MTP blocks (llama.cpp conversion/qwen.py)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from specli.convert.changes import (
+    Change,
+    Sizes,
     chain,
     minus_exp,
     plus_one,
@@ -14,6 +20,7 @@ from specli.convert.changes import (
 )
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import KeyValues, rope_block, shared_keys
+from specli.convert.lazy import Array, LazyTensor
 from specli.convert.llama import FEED_FORWARD
 from specli.convert.mtp import NEXTN, layers
 from specli.convert.plan import Blueprint, Row
@@ -56,6 +63,41 @@ LINEAR = (
     Row("linear_attn.norm.weight", "ssm_norm.weight", "lvd"),
     Row("linear_attn.out_proj.weight", "ssm_out.weight", "E Lv", tile_columns("lk", "lv/lk", "lvd")),
 )
+
+
+def _of_key_heads(*parts: int) -> Change:
+    """Of rows that are, per key head, parts of the sizes lkd, lkd, gv, gv: the named ones, each with all its heads.
+
+    Args:
+        parts: Numbers of the parts, one after the other in the result.
+    """
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        (source,) = sources
+        widths = [sizes[name] for name in ("lkd", "lkd", "gv", "gv")]
+        n_rows = sizes["lk"] * sum(widths[part] for part in parts)
+
+        def read(start: int, stop: int) -> Array:
+            heads = source.all().reshape(sizes["lk"], sum(widths), -1)
+            split = np.split(heads, np.cumsum(widths)[:-1], axis=1)
+            return np.concatenate([split[part].reshape(-1, heads.shape[-1]) for part in parts])[start:stop]
+
+        return replace(source, shape=(n_rows, *source.shape[1:]), read=read)
+
+    return change
+
+
+NEXT_LINEAR = (
+    Row("linear_attn.in_proj_qkvz.weight", "attn_qkv.weight", "Lqkvz E", _of_key_heads(0, 1, 2)),
+    Row("linear_attn.in_proj_qkvz.weight", "attn_gate.weight", "Lqkvz E", _of_key_heads(3)),
+    Row("linear_attn.in_proj_ba.weight", "ssm_ba.weight", "2lv E"),
+    Row("linear_attn.conv1d.weight", "ssm_conv1d.weight", "Lqkv 1 Lc", squeeze_middle),
+    Row("linear_attn.dt_bias", "ssm_dt.bias", "lv"),
+    Row("linear_attn.A_log", "ssm_a", "lv", minus_exp),
+    Row("linear_attn.norm.weight", "ssm_norm.weight", "lvd"),
+    Row("linear_attn.out_proj.weight", "ssm_out.weight", "E Lv"),
+)
+"""Qwen3-Next's delta nets, whose value heads stay in the published order."""
 SHARED_EXPERT = (
     Row("mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", "S E"),
     Row("mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", "S E"),
@@ -116,7 +158,16 @@ def _layer_types(config: Values, n_trunk: int, interval: int) -> list[str]:
     return types
 
 
-def _plan(job: Job, architecture: str, layout: str, feed_forward: tuple[Row, ...], extra: dict[str, int]) -> Blueprint:
+def _plan(
+    job: Job,
+    architecture: str,
+    layout: str,
+    feed_forward: tuple[Row, ...],
+    extra: dict[str, int],
+    *,
+    linear: tuple[Row, ...] = LINEAR,
+    has_sections: bool = True,
+) -> Blueprint:
     config = job.config
     sizes = basic_sizes(config) | extra
     lk, lv = config.need("linear_num_key_heads"), config.need("linear_num_value_heads")
@@ -125,6 +176,7 @@ def _plan(job: Job, architecture: str, layout: str, feed_forward: tuple[Row, ...
         raise FormatError(f"{config.path}: {lv} value heads of {lvd} do not divide over {lk} key heads of {lkd}")
     sizes |= {
         "2E": 2 * sizes["E"], "2Q": 2 * sizes["Q"], "0": 0, "1": 1, "lk": lk, "lv": lv, "lvd": lvd, "lv/lk": lv // lk,
+        "lkd": lkd, "gv": lv // lk * lvd, "2lv": 2 * lv, "Lqkvz": 2 * lk * lkd + 2 * lv * lvd,
         "Lqk": 2 * lk * lkd, "Lv": lv * lvd, "Lqkv": 2 * lk * lkd + lv * lvd,
         "Lc": config.need("linear_conv_kernel_dim"),
     }  # fmt: skip
@@ -132,7 +184,7 @@ def _plan(job: Job, architecture: str, layout: str, feed_forward: tuple[Row, ...
     n_mtp = _count_mtp(job)
     interval = config.integer("full_attention_interval") or DEFAULT_INTERVAL
     types = _layer_types(config, n_trunk, interval)
-    trunk = [(*NORMS, *(LINEAR if kind == "linear_attention" else FULL), *feed_forward) for kind in types]
+    trunk = [(*NORMS, *(linear if kind == "linear_attention" else FULL), *feed_forward) for kind in types]
     rows, left_out = layers(
         job, trunk, [(*NORMS, *FULL, *feed_forward, *(_nextn() if j == 0 else ())) for j in range(n_mtp)]
     )
@@ -156,7 +208,7 @@ def _plan(job: Job, architecture: str, layout: str, feed_forward: tuple[Row, ...
     share = rope_block(config).fraction("partial_rotary_factor")
     n_rotary = int(sizes["D"] * (DEFAULT_ROTARY_SHARE if share is None else share))
     keys.add(f"{architecture}.rope.dimension_count", "u32", n_rotary)
-    if f"{architecture}.rope.dimension_sections" not in keys:
+    if has_sections and f"{architecture}.rope.dimension_sections" not in keys:
         keys.add(f"{architecture}.rope.dimension_sections", "[i32]", DEFAULT_SECTIONS)
     is_tied = bool(config.flag("tie_word_embeddings"))
     top = [
@@ -187,9 +239,20 @@ def plan_qwen35(job: Job) -> Blueprint:
 
 def plan_qwen35_moe(job: Job) -> Blueprint:
     """The blueprint of the Qwen3.5 mixture of experts."""
+    feed_forward, sizes = _experts(job)
+    return _plan(job, "qwen35moe", "Qwen3.5-MoE", feed_forward, sizes)
+
+
+def plan_qwen3_next(job: Job) -> Blueprint:
+    """The blueprint of Qwen3-Next."""
+    feed_forward, sizes = _experts(job)
+    return _plan(job, "qwen3next", "Qwen3-Next", feed_forward, sizes, linear=NEXT_LINEAR, has_sections=False)
+
+
+def _experts(job: Job) -> tuple[tuple[Row, ...], dict[str, int]]:
+    """Rows of a mixture with its shared expert, and their sizes."""
     config = job.config
     n_experts, inner = config.need("num_local_experts", "num_experts"), config.need("moe_intermediate_size")
     stacked = any(name.endswith("mlp.experts.gate_up_proj") for name in job.checkpoint.tensors)
     sizes = {"X": n_experts, "M": inner, "2M": 2 * inner, "S": config.need("shared_expert_intermediate_size")}
-    feed_forward = (*expert_rows(n_experts, stacked=stacked), *SHARED_EXPERT)
-    return _plan(job, "qwen35moe", "Qwen3.5-MoE", feed_forward, sizes)
+    return (*expert_rows(n_experts, stacked=stacked), *SHARED_EXPERT), sizes

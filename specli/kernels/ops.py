@@ -563,12 +563,14 @@ class Ops(ABC):
         layer: RecurrentLayer,
         positions: Buffer,
         slots: Buffer,
+        *,
+        is_grouped: bool = False,
     ) -> None:
         """The gated delta rule, row after row of a slot (docs/targets.md §3.8).
 
         Per value head, with state M `(S, S)`: `M ← decay·M; d = beta·(v - Mᵀk); M ← M + k dᵀ; out = Mᵀq`. `v` and `out`
         are `[·, n_heads·S]`, `beta` and `decay` `[·, n_heads]`; `q` and `k` have n_key_heads of S, value head j using
-        number j mod n_key_heads. Rows are ordered as for
+        number j mod n_key_heads; where `is_grouped`, number ⌊j · n_key_heads / n_heads⌋. Rows are ordered as for
         `causal_convolve`.
         """
 

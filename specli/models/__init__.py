@@ -24,6 +24,7 @@ ARCHITECTURES: dict[str, tuple[str, str]] = {
     "qwen3": ("qwen3", "Qwen3"),
     "qwen35": ("qwen35", "Qwen35"),
     "qwen35moe": ("qwen35", "Qwen35MoE"),
+    "qwen3next": ("qwen35", "Qwen3Next"),
     "qwen3moe": ("qwen3", "Qwen3MoE"),
 }
 DRAFT_ARCHITECTURES = frozenset({"dflash", "eagle3", "gemma4-assistant"})

@@ -1,4 +1,4 @@
-"""`qwen35` and `qwen35moe` (docs/targets.md §3.8; llama.cpp `src/models/qwen35.cpp`, `qwen35moe.cpp`).
+"""`qwen35`, `qwen35moe` and `qwen3next` (docs/targets.md §3.8; llama.cpp `src/models/qwen35.cpp`, `qwen35moe.cpp`).
 
 Three of four layers are gated delta nets, the others attention with an output gate. For text all position streams of
 the rotary angles are equal, so `rope.dimension_sections` changes nothing.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specli.errors import UnsupportedError
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Gating
 from specli.models.architecture import DeltaConfig, Keys, LayerConfig, ModelConfig
@@ -22,6 +23,8 @@ _DEFAULT_INTERVAL = 4
 
 class Qwen35(Model):
     """Pre-norm layers with either kind of mixer and a dense feed-forward."""
+
+    is_grouped = False  # see DeltaNet
 
     @classmethod
     def configure(cls, file: GGUFFile) -> ModelConfig:
@@ -49,7 +52,7 @@ class Qwen35(Model):
         eps, n_embd = config.rms_eps, config.n_embd
         mixer: AttentionPart
         if layer.delta is not None:
-            mixer = DeltaNet(tensors, prefix, layer.delta, n_embd, eps=eps)
+            mixer = DeltaNet(tensors, prefix, layer.delta, n_embd, eps=eps, is_grouped=cls.is_grouped)
         else:
             mixer = Attention(
                 tensors, prefix, layer, n_embd, eps=eps, head_norms="required", output_bias="no", is_gated=True
@@ -92,6 +95,22 @@ class Qwen35MoE(Qwen35):
         mixture = config.layers[index].experts
         assert mixture is not None, "every layer has experts"
         return SharedExperts(tensors, f"blk.{index}.", config.n_embd, mixture, config.activation, is_gated=True)
+
+
+class Qwen3Next(Qwen35MoE):
+    """Qwen3-Next: as qwen35moe, with value heads in another order (llama.cpp `src/models/qwen3next.cpp`)."""
+
+    is_grouped = True
+
+    @classmethod
+    def configure(cls, file: GGUFFile) -> ModelConfig:
+        """As its parent; early files have the projections of delta nets in one matrix."""
+        if any(name.endswith(".ssm_in.weight") for name in file.tensors):
+            raise UnsupportedError(
+                f"{file.path}: delta nets with ssm_in, as files before January 2026 have it, are not supported",
+                hint="convert the checkpoint again, or take a newer file",
+            )
+        return super().configure(file)
 
 
 def _delta_config(keys: Keys) -> DeltaConfig:

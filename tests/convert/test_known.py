@@ -27,6 +27,7 @@ EXAMPLES = {
     "DeepSeek": "deepseek-v3",
     "GLM-4.7-Flash": "glm4-moe-lite",
     "Qwen3.5": "qwen35",
+    "Qwen3-Next": "qwen3-next",
     "Qwen3.5-MoE": "qwen35-moe",
 }
 VALUES: dict[str, Any] = {

@@ -14,7 +14,7 @@ FAMILIES = [
     *sorted(set(ARCHITECTURES) - {"llama", "qwen2", "qwen3", "gemma3"}),
     "gemma4-dense",
 ]  # others: test_lossless.py
-RECURRENT = ["qwen35", "qwen35moe"]
+RECURRENT = ["qwen35", "qwen35moe", "qwen3next"]
 WITH_HEADS = [
     "glm4moe",
     "deepseek2",

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.support.draft_cases import BLOCK_CASES, CASES, N_MAX, PROMPT, DraftCase
 
-N_PREDICT, N_ROUNDS = 48, 12
+N_PREDICT = 48
 CANDIDATE = re.compile(rb"draft candidate +(\d+), pos +(\d+): +(\d+) \( +([\d.]+)\)")
 ROUND = re.compile(rb"called impl \S+, hist size = (\d+), call_count = \d+, gen = \d+")
 
@@ -41,7 +41,7 @@ def record(program: Path, case: DraftCase) -> list[dict[str, Any]]:
         if found := ROUND.search(line):
             rounds.append({"n_history": int(found[1]), "steps": steps})
             steps = [[] for _ in range(N_MAX)]
-    return rounds[:N_ROUNDS]
+    return rounds[: case.n_rounds]
 
 
 def main() -> None:

@@ -559,6 +559,30 @@ def _qwen35_shapes(feed_forward: Callable[[str], Shapes]) -> Shapes:
     return shapes | _qwen35_block("mtp.layers.0.", feed_forward)
 
 
+def qwen3_next(directory: Path) -> None:
+    config = {**_qwen35_text(), "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
+              "rope_parameters": None, "rope_theta": 1e7, "partial_rotary_factor": 0.25, "rope_scaling": None,
+              "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
+              "shared_expert_intermediate_size": 32, "mtp_num_hidden_layers": None, "layer_types": None}  # fmt: skip
+
+    def feed_forward(p: str) -> Shapes:
+        return {p + "gate.weight": (4, E), **_experts(p, 4, 32), **_mlp(p + "shared_expert.", 32),
+                p + "shared_expert_gate.weight": (1, E)}  # fmt: skip
+
+    shapes: Shapes = {}
+    for name, shape in _qwen35_shapes(feed_forward).items():
+        if name.endswith("in_proj_qkv.weight"):
+            shapes[name.replace("qkv", "qkvz")] = (96, E)
+        elif name.endswith("in_proj_b.weight"):
+            shapes[name.replace("_b.", "_ba.")] = (8, E)
+        elif not name.endswith(("in_proj_z.weight", "in_proj_a.weight")) and "visual" not in name:
+            shapes[name] = shape
+    shapes = {name.replace("language_model.", ""): shape for name, shape in shapes.items()}
+    config = {key: value for key, value in config.items() if value is not None}
+    write_checkpoint(directory, config, random_tensors(shapes))
+    write_bpe_tokenizer(directory, QWEN_ADDED)
+
+
 QWEN_ADDED = ("<|endoftext|>",)  # transformers' class adds it to any vocabulary without it
 
 
@@ -987,6 +1011,8 @@ CASES: dict[str, Case] = {
     "qwen35-mtp": Case(qwen35, mtp="only"),
     "qwen35-trunk": Case(qwen35, mtp="without"),
     "qwen35-moe": Case(qwen35_moe),
+    "qwen3-next": Case(qwen3_next),
+    "qwen3-next-trunk": Case(qwen3_next, mtp="without"),
     "eagle3-specforge": Case(eagle3_specforge, "qwen3", upstream="ignores the nested tap list"),
     "eagle3-safeai": Case(eagle3_safeai, "llama"),
     "eagle3-angelslim": Case(eagle3_angelslim, "qwen3"),

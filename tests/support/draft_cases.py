@@ -23,12 +23,15 @@ class DraftCase:
         target: Writes the target.
         draft: Writes the drafter, or None: it is in the target's file.
         first: First position of a draft block that predicts.
+        n_rounds: Rounds that are recorded. 1 for targets whose state llama.cpp cannot cut back: it starts such a round
+            over from a checkpoint, with the right tokens as the draft, and what follows is not comparable.
     """
 
     spec_type: str
     target: Callable[[Path], Path]
     draft: Callable[[Path], Path] | None
     first: int = 0
+    n_rounds: int = 12
 
     def write(self, folder: Path) -> tuple[Path, Path | None]:
         """Both files."""
@@ -60,6 +63,7 @@ CASES = {
     "mtp deepseek2": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "deepseek2", follows_target=True), None),
     "mtp qwen35": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen35", n_layer=3, follows_target=True), None),
     "mtp qwen35moe": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen35moe", n_layer=3), None),
+    "mtp qwen3next": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen3next", n_layer=3), None, n_rounds=1),
     "mtp heads only": DraftCase(
         "draft-mtp",
         lambda path: tiny_gguf(path, "glm4moe", seed=3),

@@ -12,7 +12,7 @@ from tests.support.oracle_gemma4 import LayerInputs, mixture
 from tests.support.oracle_latent import latent_attention
 from tests.support.oracle_weights import Weights
 
-PRE_FFN_NORMS = {"gpt-oss", "glm4moe", "qwen35", "qwen35moe"}  # their post_attention_norm is one
+PRE_FFN_NORMS = {"gpt-oss", "glm4moe", "qwen35", "qwen35moe", "qwen3next"}  # their post_attention_norm is one
 SCALED_EMBEDDINGS = {"gemma3", "gemma4"}
 SOFTCAPS = {"gemma4": 30.0}  # where the key is missing
 

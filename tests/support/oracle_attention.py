@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.support.oracle_weights import Weights, sigmoid
 
-GATED = {"qwen35", "qwen35moe"}
+GATED = {"qwen35", "qwen35moe", "qwen3next"}
 PERIODS = {"gemma3": 6, "gpt-oss": 2}  # of sliding layers, where the key is missing
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.support.oracle_weights import Weights, gelu, sigmoid, silu, softmax
 
-NORMALISED = {"llama", "qwen3moe", "qwen35moe", "gemma4"}
+NORMALISED = {"llama", "qwen3moe", "qwen35moe", "qwen3next", "gemma4"}
 
 
 def feed_forward(w: Weights, at: str, h: np.ndarray, *, is_shared_only: bool = False) -> np.ndarray:

@@ -253,6 +253,14 @@ def qwen35moe_layer(sizes: Sizes, index: int) -> Shapes:
     yield from feed_forward(sizes, "_shexp")
 
 
+def qwen3next_layer(sizes: Sizes, index: int) -> Shapes:
+    for name, shape in qwen35moe_layer(sizes, index):
+        if name == "ssm_beta.weight":
+            yield "ssm_ba.weight", (2 * shape[0], shape[1])
+        elif name != "ssm_alpha.weight":
+            yield name, shape
+
+
 def qwen35_keys(sizes: Sizes) -> Keys:
     n_keys, n_heads, size = sizes.delta_heads
     return {
@@ -346,5 +354,6 @@ ARCHITECTURES = {
     "deepseek2": Architecture(deepseek2_layer, metadata=deepseek2_keys),
     "qwen35": Architecture(qwen35_layer, metadata=qwen35_keys),
     "qwen35moe": Architecture(qwen35moe_layer, metadata=qwen35moe_keys),
+    "qwen3next": Architecture(qwen3next_layer, metadata=qwen35moe_keys),
     "gemma4": Architecture(gemma4_layer, gemma4_top, gemma4_keys),
 }

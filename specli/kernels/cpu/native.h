@@ -136,7 +136,7 @@ struct kv_cache {
     X(WEIGHTED_SUM) /* out, x, y = weights, n[0] accumulate */                                                                \
     X(CAUSAL_CONVOLVE) /* out, x, a = positions, b = slots, k inputs, p[0] kernel, n[0] taps, n[1] inputs kept */             \
     X(DELTA_SCAN) /* out, x = q, y = k, z = v, e = beta, c = decay, a = positions, b = slots, k states (head_bytes: a head's, \
-      row_bytes: a state's), n[0] states kept, n[1] key heads */                                                              \
+      row_bytes: a state's), n[0] states kept, n[1] key heads, n[2] neighbouring value heads that share one, or 0 */          \
     X(SCATTER) /* out, x, y = rows */                                                                                         \
     X(INCREMENT) /* out, int32 */                                                                                             \
     X(TAKE) /* out, x, y = places; int32 */                                                                                   \

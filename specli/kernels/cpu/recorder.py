@@ -603,6 +603,8 @@ class Recorder(Ops):
         layer: RecurrentLayer,
         positions: Buffer,
         slots: Buffer,
+        *,
+        is_grouped: bool = False,
     ) -> None:
         size = layer.head_size
         if size % 2 or size > self._limit("max_head_size"):
@@ -613,7 +615,8 @@ class Recorder(Ops):
         self._record(
             "delta_scan", out.extent, reads=[q, k, v, beta, decay, positions, slots], writes=[out],
             out=self._view(out), x=self._view(q), y=self._view(k), z=self._view(v), e=self._view(beta),
-            c=self._view(decay), a=self._view(positions), b=self._view(slots), n=[layer.n_states, k.width // size],
+            c=self._view(decay), a=self._view(positions), b=self._view(slots),
+            n=[layer.n_states, k.width // size, layer.n_heads * size // k.width if is_grouped else 0],
             k=CacheStruct(_address(states), slot, head, state, QuantType.F32, size),
         )  # fmt: skip
 

@@ -46,7 +46,7 @@ static int run_end(const struct op *op, const struct run *run, int row) {
 static void scan_columns(const struct op *op, const struct run *run, int item, float *state) {
     const int size = op->k.head_size, n_blocks = (size + LANES - 1) / LANES, head = item / n_blocks, column = item % n_blocks * LANES;
     const int n = size - column < LANES ? size - column : LANES;
-    const int64_t n_states = op->n[0], key_at = head % op->n[1] * size;
+    const int64_t n_states = op->n[0], key_at = (op->n[2] ? head / op->n[2] : head % op->n[1]) * size;
     for (int row = 0, end; row < run->counts[op->extent]; row = end) {
         end = run_end(op, run, row);
         uint8_t *ring = op->k.data + memory_slot(op, row) * op->k.slot_bytes + head * op->k.head_bytes + column * (int64_t)sizeof(float);

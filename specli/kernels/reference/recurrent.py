@@ -51,14 +51,19 @@ class RecurrentOps(Frame):
         layer: RecurrentLayer,
         positions: Buffer,
         slots: Buffer,
+        *,
+        is_grouped: bool = False,
     ) -> None:
         size, n_heads = layer.head_size, layer.n_heads
         slot, position, to = self._live(slots), self._live(positions), self._live(out)
         n, n_repeats = len(to), n_heads * size // k.width
         ring = tensor_of(layer.states).flatten(0, 1)  # [n_slots · n_states, n_heads, S, S]
         before, after = (_cell(slot, position + i, layer.n_states) for i in range(2))
-        keys, queries = (self._live(x).view(n, 1, -1, size).expand(-1, n_repeats, -1, -1) for x in (k, q))
-        keys, queries = keys.reshape(n, n_heads, 1, size), queries.reshape(n, n_heads, 1, size)
+        repeated = 2 if is_grouped else 1  # the axis, beside that of the key heads
+        keys, queries = (self._live(x).view(n, -1, size).unsqueeze(repeated) for x in (k, q))
+        shape = [n, -1, -1, size]
+        shape[repeated] = n_repeats
+        keys, queries = (x.expand(shape).reshape(n, n_heads, 1, size) for x in (keys, queries))
         values = self._live(v).view(n, n_heads, 1, size)
         strength, kept = (self._live(x).view(n, n_heads, 1, 1) for x in (beta, decay))
         is_live = self._is_live(out.extent, n)
