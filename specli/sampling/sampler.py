@@ -53,11 +53,13 @@ class Sampler:
         self._leading, self._tail = NativeTail.of(self._links, self._picker)
         links: list[Link] = [*self._links, self._picker]
         self._listeners = [link for link in links if type(link).accept is not Link.accept]
-        # One link that leaves the largest logit, and a picker that draws from what is left: nobody sees that draw.
-        self._takes_largest = self.config.temperature <= 0 and [type(link) for link in links] == [
-            Temperature,
-            Distribution,
-        ]
+        # Only the largest logit is left, wherever in the chain the others go, and nobody sees how it is drawn.
+        self._takes_largest = (
+            self.config.temperature <= 0
+            and type(self._picker) is Distribution
+            and any(isinstance(link, Temperature) for link in self._links)
+            and all(link.keeps_largest for link in self._links)
+        )
 
     @property
     def is_greedy(self) -> bool:

@@ -303,3 +303,36 @@ def test_min_p_below_float32_is_off(p: float) -> None:
     row = rows(1)[0]
     drawn = [make(seed=3, min_p=value, top_k=0, top_p=1.0).sample(row) for value in (p, 0.0)]
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize(
+    "samplers",
+    [
+        ("top_k", "top_p", "min_p", "temperature"),
+        ("temperature", "top_k", "min_p"),
+        ("top_n_sigma", "temperature", "top_p"),
+        ("temperature", "typ_p", "top_k"),
+        ("penalties", "temperature"),
+    ],
+    ids="+".join,
+)
+def test_a_greedy_chain_in_any_order_gives_what_its_links_give_one_by_one(samplers: tuple[str, ...]) -> None:
+    settings: dict[str, Any] = {
+        "temperature": 0,
+        "samplers": samplers,
+        "top_n_sigma": 1.0,
+        "typical_p": 0.9,
+        "repeat_penalty": 1.3,
+    }
+    fast, slow = make(seed=2, **settings), make(seed=2, **settings)
+    slow._takes_largest, slow._tail = False, None
+    logits = rows(20, seed=5)
+    logits[3, 7] = logits[3, 9] = 50.0  # of equal ones the first
+    for number, row in enumerate(logits):
+        token = fast.sample(row)
+        assert token == slow.sample(row)
+        assert number != 3 or token == 7
+        for each in (fast, slow):
+            ids, p = each.distribution()
+            assert (ids.tolist(), p.tolist()) == ([token], [1.0])
+            each.accept(token)
