@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -86,10 +86,10 @@ def server(arguments: list[str]) -> Iterator[tuple[int, int]]:
         end = time.monotonic() + 120
         while True:
             try:
-                connection = HTTPConnection("127.0.0.1", port, timeout=10)
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
-                    break
+                with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+                    connection.request("GET", "/health")
+                    if connection.getresponse().status == 200:
+                        break
             except OSError:
                 pass
             if process.poll() is not None or time.monotonic() > end:
@@ -109,9 +109,9 @@ def resident(process: int) -> float:
 
 def busy_slots(port: int) -> int:
     """Slots at work."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", "/slots")
-    return sum(slot["is_processing"] for slot in json.load(connection.getresponse()))
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", "/slots")
+        return sum(slot["is_processing"] for slot in json.load(connection.getresponse()))
 
 
 def soak(seconds: float, n_clients: int, arguments: list[str]) -> dict[str, Any]:
