@@ -64,7 +64,7 @@ _specli() {
         --override-kv)
             return ;;
         --spec-type)
-            _specli_list 'none draft-simple draft-eagle3 draft-mtp draft-dflash draft-dspark ngram-simple ngram-map-k ngram-map-k4v ngram-mod ngram-cache' "$cur"
+            _specli_list 'none draft-simple draft-eagle3 draft-mtp draft-dflash draft-dspark draft-eagle draft-medusa ngram-simple ngram-map-k ngram-map-k4v ngram-mod ngram-cache' "$cur"
             return ;;
         --spec-order)
             _specli_reply "$(compgen -W 'best fixed' -- "$cur")"

@@ -1,7 +1,7 @@
 # Made by python -m specli.cli.options.reference; do not edit.
 complete -c specli -f
 function __specli_types
-    printf 'none\ndraft-simple\ndraft-eagle3\ndraft-mtp\ndraft-dflash\ndraft-dspark\nngram-simple\nngram-map-k\nngram-map-k4v\nngram-mod\nngram-cache\n'
+    printf 'none\ndraft-simple\ndraft-eagle3\ndraft-mtp\ndraft-dflash\ndraft-dspark\ndraft-eagle\ndraft-medusa\nngram-simple\nngram-map-k\nngram-map-k4v\nngram-mod\nngram-cache\n'
 end
 function __specli_gguf
     __fish_complete_suffix .gguf

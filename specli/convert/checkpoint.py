@@ -20,6 +20,8 @@ Opener = Callable[[Path], tuple[TensorFile, dict[str, LazyTensor]]]
 _FORMATS: tuple[tuple[str, str, Opener], ...] = (
     ("model*.safetensors", "model.safetensors.index.json", open_safetensors),
     ("pytorch_model*.bin", "pytorch_model.bin.index.json", open_pickled),
+    ("medusa_lm_head.safetensors", "medusa_lm_head.safetensors.index.json", open_safetensors),
+    ("medusa_lm_head.pt", "medusa_lm_head.pt.index.json", open_pickled),
 )
 
 

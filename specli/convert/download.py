@@ -9,10 +9,13 @@ from specli.convert.mask_embedding import FILE as MASK_FILE
 from specli.errors import FormatError
 from specli.hub import Hub
 
-# The formats of checkpoint.py; other frameworks' weights and copies in folders of their own stay where they are.
+# The formats of checkpoint.py, of which the first kind that there is is taken; other frameworks' weights and copies in
+# folders of their own stay where they are.
 CONFIG_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "README.md")
 TEMPLATES = "additional_chat_templates"
-WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")  # the first kind that there is
+WEIGHT_FILES = (
+    "model*.safetensors", "pytorch_model*.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
+)  # fmt: skip
 
 
 def fetch(hub: Hub, name: str, *, weights: bool) -> Path:

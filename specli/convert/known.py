@@ -57,6 +57,8 @@ READ: Mapping[str, frozenset[str]] = {
         "eagle_config", "eagle_aux_hidden_state_layer_ids", "target_layer_ids", "norm_before_residual",
         "norm_before_fc", "fc_norm", "norm_output", "layer_types", "sliding_window",
     },
+    "EAGLE": BODY,
+    "Medusa": BODY,
     "DFlash": _QWEN_BLOCK,
     "DSpark": _QWEN_BLOCK | _MARKOV,
     "DSpark, Gemma 4 body": _BLOCK - _WINDOW_KEYS - {"input_embedding_scale"} | _MARKOV | {
@@ -91,11 +93,12 @@ READ: Mapping[str, frozenset[str]] = {
 
 DECIDED_BY_TENSORS = frozenset({
     "attention_bias", "mlp_bias", "bias", "tie_word_embeddings", "enable_confidence_head", "use_qk_norm",
-    "mlp_only_layers", "decoder_sparse_step",
+    "mlp_only_layers", "decoder_sparse_step", "medusa_num_heads", "medusa_num_layers",
 })  # fmt: skip
 """What these say is seen from the tensors as well: a tensor too many or too few is an error."""
 
 HARMLESS = DECIDED_BY_TENSORS | {
+    "base_model_name_or_path",
     "_name_or_path", "auto_map", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype", "dtype",
     "transformers_version", "speculators_version", "speculators_config", "initializer_range", "use_cache",
     "pretraining_tp", "attention_dropout", "hidden_dropout", "max_window_layers", "num_anchors", "max_anchors",

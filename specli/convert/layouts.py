@@ -44,6 +44,7 @@ class Layout:
         speculators: Value of `speculators_model_type` that says it.
         signs: Config keys of which one is enough.
         tensors: Parts of tensor names of which one is enough.
+        lacks: Parts of tensor names that speak against it in spite of `tensors`.
         vocabulary: For targets: "module:function" of the tokenizer procedure.
         gguf: GGUF architecture of layouts that are whole models: targets and assistants.
         mtp: Whether `--mtp` and `--no-mtp` apply.
@@ -58,11 +59,18 @@ class Layout:
     speculators: str | None = None
     signs: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     vocabulary: str | None = None
     gguf: str | None = None
     mtp: bool = False
     activations: tuple[str, ...] = SILU
     overrides: tuple[str, ...] = ()
+
+    def has_tensors(self, names: Names) -> bool:
+        """Whether tensor names say that a checkpoint is of this kind."""
+        return any(part in name for part in self.tensors for name in names) and not any(
+            part in name for part in self.lacks for name in names
+        )
 
     def planner(self) -> Callable[[Job], Blueprint]:
         """The function that makes a blueprint."""
@@ -122,6 +130,23 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
         speculators="eagle3",
         tensors=("midlayer.", "layers.0.hidden_norm."),
         overrides=("target", "target_layers", "rope_theta", "norm_before_residual", "borrow_embeddings"),
+    ),
+    Layout(
+        "EAGLE",
+        "drafter",
+        (),  # its configs name a target's
+        "eagle:plan_eagle",
+        tensors=("fc.weight",),
+        lacks=("input_layernorm.", "midlayer.", "eh_proj.", "hidden_norm."),
+        overrides=("target", "rope_theta", "borrow_embeddings"),
+    ),
+    Layout(
+        "Medusa",
+        "drafter",
+        ("MedusaModel",),
+        "medusa:plan_medusa",
+        signs=("medusa_num_heads",),
+        overrides=("target",),
     ),
     Layout(
         "Gemma 4 assistant",
@@ -250,7 +275,7 @@ LAYOUTS: tuple[Layout, ...] = (  # drafters first, the more specific before the 
 REFUSED_SPECULATORS = {
     "peagle": "P-EAGLE drafts several depths in one pass",
     "mtp": "stitch its weights back into the target (speculators scripts/stitch_mtp.py) and convert that",
-    "eagle": "EAGLE-1 and -2 heads are not supported",
+    "eagle": "EAGLE-1 heads are converted from SafeAILab's layout only",
 }
 
 
@@ -279,7 +304,7 @@ def find_layout(checkpoint: Checkpoint) -> Layout:
             raise UnsupportedError(f"{config.path}: unknown speculators type {kind!r}, expected one of {known}")
         return found[0]
     by_name = [x for x in LAYOUTS if set(names) & set(x.architectures)]
-    by_tensor = [x for x in LAYOUTS if any(part in name for part in x.tensors for name in checkpoint.tensors)]
+    by_tensor = [layout for layout in LAYOUTS if layout.has_tensors(checkpoint.tensors)]
     if by_tensor:
         return next((x for x in by_tensor if x in by_name), by_tensor[0])
     by_key = [x for x in LAYOUTS if any(sign in config for sign in x.signs)]

@@ -96,6 +96,24 @@ def _eagle3(pair: _Pair) -> Iterator[str]:
     yield from _rope(pair)
 
 
+def _last_state(pair: _Pair) -> Iterator[str]:
+    meta, arch = pair.draft.metadata, pair.draft.architecture
+    pair.expect("hidden size", meta.require(f"{arch}.embedding_length", "u32"), pair.width)
+    pair.expect("target layers", meta.require(f"{arch}.target_layers", "[int]"), [pair.n_layers])
+    yield f"reads the state behind layer {pair.n_layers}, {pair.width} wide, with the target's last norm"
+
+
+def _eagle(pair: _Pair) -> Iterator[str]:
+    yield from _last_state(pair)
+    yield from _rope(pair)
+
+
+def _medusa(pair: _Pair) -> Iterator[str]:
+    yield from _last_state(pair)
+    n_heads = pair.draft.metadata.require("medusa.block_count", "u32")
+    yield f"{n_heads} heads, at most {n_heads} draft tokens"
+
+
 def _dflash(pair: _Pair) -> Iterator[str]:
     meta = pair.draft.metadata
     width = meta.require("dflash.embedding_length", "u32")
@@ -132,9 +150,11 @@ def _mtp(pair: _Pair) -> Iterator[str]:
 
 
 _RULES: dict[str, Callable[[_Pair], Iterator[str]]] = {
+    "eagle": _eagle,
     "eagle3": _eagle3,
     "dflash": _dflash,
     "gemma4-assistant": _assistant,
+    "medusa": _medusa,
 }
 
 

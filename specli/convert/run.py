@@ -174,7 +174,8 @@ def check_config(layout: Layout, job: Job, blueprint: Blueprint) -> None:
     if activation is not None and activation not in layout.activations:
         expected = " or ".join(layout.activations)
         raise UnsupportedError(f"{config.path}: activation {activation!r} is not handled, expected {expected}")
-    if f"{blueprint.architecture}.attention.layer_norm_rms_epsilon" not in blueprint.keys:
+    has_norms = any(row.name.endswith("norm.weight") for row in blueprint.rows)
+    if has_norms and f"{blueprint.architecture}.attention.layer_norm_rms_epsilon" not in blueprint.keys:
         raise FormatError(f"{config.path}: rms_norm_eps is missing, expected a number")
     rope = rope_block(config)
     kind = rope_type(rope)

@@ -511,6 +511,29 @@ _ROWS: tuple[DrafterSpec, ...] = (  # highest priority first, as in llama.cpp `c
         is_block=True,
         limited_by="the trained block size",
     ),
+    # not llama.cpp's
+    NetworkSpec(
+        name="draft-eagle",
+        summary="one layer that reads the target's last hidden state, then its own (EAGLE-1, EAGLE-2, HASS)",
+        settings=_DRAFT_SETTINGS,
+        n_least=1,
+        check=_later("drafters.eagle", "check_eagle"),
+        build=_later("drafters.eagle", "build_eagle"),
+        detects=lambda file: file.architecture == "eagle",
+        taps=_later("models.draft", "taps_of"),
+    ),
+    NetworkSpec(
+        name="draft-medusa",
+        summary="heads that each write one token from the target's last hidden state (Medusa)",
+        settings=_DRAFT_SETTINGS,
+        n_least=1,
+        check=_later("drafters.medusa", "check_medusa"),
+        build=_later("drafters.medusa", "build_medusa"),
+        detects=lambda file: file.architecture == "medusa",
+        taps=_later("models.draft", "taps_of"),
+        limit=_later("models.medusa", "draft_limit"),
+        limited_by="the number of Medusa heads",
+    ),
 )
 DRAFTERS: Mapping[str, DrafterSpec] = {row.name: row for row in _ROWS}
 

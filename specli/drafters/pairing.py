@@ -61,3 +61,12 @@ def check_taps(pair: FilePair, taps: Sequence[int], n_layers: int) -> None:
         raise IncompatibleError(
             f"{pair.file.path}: hidden state {max(taps)} does not exist in {pair.target_file.path} (0 to {n_layers})"
         )
+
+
+def check_last_state(pair: FilePair, taps: Sequence[int], n_layers: int) -> None:
+    """Refuses a network that reads another state than the one behind the target's last layer.
+
+    Raises:
+        IncompatibleError: The boundary is another.
+    """
+    check_number(pair, "hidden state", taps[0], n_layers)

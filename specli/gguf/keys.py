@@ -147,6 +147,7 @@ DRAFT_KEYS = _keys(
     # not llama.cpp's
     ("A.fc_norm", "bool", "specli/models/eagle3.py: each tapped state is normed by itself"),
     ("A.norm_output", "bool", "specli/models/eagle3.py: the next step reads the normed state"),
+    ("A.residual_count", "u32", "specli/models/medusa.py: residual parts of a head"),
     ("A.attention.causal_pattern", FLAGS, "specli/models/dflash_config.py: layers that are causal within a block"),
 )
 

@@ -27,7 +27,7 @@ ARCHITECTURES: dict[str, tuple[str, str]] = {
     "qwen3next": ("qwen35", "Qwen3Next"),
     "qwen3moe": ("qwen3", "Qwen3MoE"),
 }
-DRAFT_ARCHITECTURES = frozenset({"dflash", "eagle3", "gemma4-assistant"})
+DRAFT_ARCHITECTURES = frozenset({"dflash", "eagle", "eagle3", "gemma4-assistant", "medusa"})
 
 
 def model_class(file: GGUFFile) -> type[Model]:

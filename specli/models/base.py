@@ -190,6 +190,11 @@ class Model(ABC):
         return self._output.value
 
     @property
+    def output_norm(self) -> RMSNorm:
+        """The norm before the head; draft networks that read normed states borrow it."""
+        return self._output_norm
+
+    @property
     def features(self) -> dict[str, Buffer]:
         """The captured states, as in `ForwardOutput`; the same buffers in every forward, so programs may read them."""
         return self._features

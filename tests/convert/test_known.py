@@ -11,6 +11,8 @@ from specli.errors import SpecliError
 from tests.support.checkpoints import CASES, SLIDING, write_json
 
 EXAMPLES = {
+    "EAGLE": "eagle-safeai",
+    "Medusa": "medusa",
     "EAGLE-3": "eagle3-angelslim",
     "DFlash": "dflash-zlab",
     "DSpark": "dspark-deepspec",

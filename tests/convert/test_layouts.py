@@ -3,17 +3,23 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from specli.convert import ConvertConfig, ConvertReport, convert
 from specli.errors import FormatError, UnsupportedError
 from specli.gguf.file import GGUFFile
 from tests.support.checkpoints import CASES
+from tests.support.draft_oracle import EagleOracle
 from tests.support.gguf_diff import without_origin
+from tests.support.runs import run as run_prompts
+from tests.support.runs import speculation
 
+KINDS = ("weight", "bias")
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "convert_layouts.json").read_text())["sha256"]
 
 
@@ -200,3 +206,82 @@ def test_mtp_block_of_deepseek_v3_is_a_file_of_its_own(tmp_path: Path) -> None:
     heads = {row.name for row in run(tmp_path / "heads", "deepseek-v3-mtp").tensors}
     flash = {row.name for row in run(tmp_path / "flash", "glm4-moe-lite-mtp").tensors}
     assert heads == flash
+
+
+class PublishedEagle(EagleOracle):
+    """EAGLE-1 with the tensors of a checkpoint in their published order: rotary pairs are halves of a head."""
+
+    NAMES: ClassVar = {
+        "fc.weight": "fc.weight",
+        "fc.bias": "fc.bias",
+        "token_embd.weight": "embed_tokens.weight",
+        **{f"blk.0.attn_{part}.{kind}": f"layers.0.self_attn.{part}_proj.{kind}" for part in "qkv" for kind in KINDS},
+        "blk.0.attn_output.weight": "layers.0.self_attn.o_proj.weight",
+        "blk.0.ffn_norm.weight": "layers.0.post_attention_layernorm.weight",
+        **{f"blk.0.ffn_{part}.weight": f"layers.0.mlp.{part}_proj.weight" for part in ("gate", "up", "down")},
+    }
+
+    def __init__(self, file: GGUFFile, target: GGUFFile, published: dict[str, np.ndarray]) -> None:
+        self.published = published
+        super().__init__(file, target)
+        self.interleaved = False
+
+    def tensor(self, name: str, other: GGUFFile | None = None) -> np.ndarray:
+        if other is self.target:
+            return super().tensor(name, other)
+        return self.published[self.NAMES[name]].astype(np.float64)
+
+
+@pytest.mark.parametrize("name", ["eagle-safeai", "eagle-qwen2"])
+def test_eagle_of_a_converted_file_is_that_of_the_checkpoint(tmp_path: Path, name: str) -> None:
+    """Logits of a draft, with the tensors as they are published and as they are written."""
+    (path,) = run(tmp_path, name, "f32").paths
+    case = CASES[name]
+    assert case.target is not None
+    [target_path] = convert(ConvertConfig(tmp_path / case.target, outfile=tmp_path / "t.gguf", outtype="f32")).paths
+    source = tmp_path / name
+    if (source / "model.safetensors").exists():
+        tensors = {key.removeprefix("model."): value for key, value in load_file(source / "model.safetensors").items()}
+    else:
+        tensors = torch.load(source / "pytorch_model.bin")
+    published = {key: value.float().numpy() for key, value in tensors.items()}
+    history, last, draft = [5, 17, 200, 31, 4, 9], 77, [12, 300]
+    with GGUFFile.open(path) as file, GGUFFile.open(target_path) as target:
+        written = EagleOracle(file, target).steps(history, last, draft)
+        expected = PublishedEagle(file, target, published).steps(history, last, draft)
+    np.testing.assert_allclose(written, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_medusa_heads_are_written_as_they_are(tmp_path: Path) -> None:
+    """All heads there are tensors for, whatever the config says."""
+    report = run(tmp_path, "medusa", "f32")
+    assert report.notes == ("4 heads, as many as there are tensors for; the config says 2",)
+    tensors = load_file(tmp_path / "medusa" / "medusa_lm_head.safetensors")
+    with GGUFFile.open(report.paths[0]) as file:
+        assert file.metadata.require("medusa.block_count", "u32") == 4
+        assert file.metadata.require("medusa.residual_count", "u32") == 1
+        assert file.metadata.require("medusa.target_layers", "[i32]") == [8]
+        for head in range(4):
+            parts = {
+                "0.linear.weight": "residual.0.weight",
+                "0.linear.bias": "residual.0.bias",
+                "1.weight": "output.weight",
+            }
+            for source, written in parts.items():
+                found = file.tensors[f"blk.{head}.{written}"].dequantise()
+                np.testing.assert_array_equal(found, tensors[f"{head}.{source}"].float().numpy())
+
+
+@pytest.mark.parametrize("name", ["eagle-safeai", "eagle-qwen2", "medusa"])
+def test_converted_heads_draft_for_their_target(tmp_path: Path, name: str) -> None:
+    """The file is recognised, and the text is that of plain decoding."""
+    case = CASES[name]
+    assert case.target is not None
+    (draft,) = run(tmp_path, name).paths
+    [target] = convert(ConvertConfig(tmp_path / case.target, outfile=tmp_path / "t.gguf")).paths
+    spec_type = "draft-medusa" if name == "medusa" else "draft-eagle"
+    prompts = [[5, 17, 200, 31, 4, 9, 44]]
+    plain = run_prompts(target, prompts)[0]
+    drafted = run_prompts(target, prompts, draft=draft, spec=speculation([spec_type], 3))[0]
+    assert drafted.tokens == plain.tokens
+    assert drafted.n_drafted > 0

@@ -22,7 +22,7 @@ from specli.models import load_model
 from specli.models.base import Model, ModelOptions
 from specli.tokenizer import Tokenizer
 from tests.support.tiny_dflash import tiny_dflash
-from tests.support.tiny_drafters import tiny_eagle3, tiny_mtp
+from tests.support.tiny_drafters import tiny_eagle, tiny_eagle3, tiny_medusa, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
 SLOT = 0
@@ -36,6 +36,7 @@ CONFIG = SpeculationConfig(
 UPSTREAM_ORDER = (
     "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
     "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark",
+    "draft-eagle", "draft-medusa",  # not llama.cpp's
 )  # fmt: skip
 # Draft files that fit the tiny target; a type with a network has a row here.
 DRAFT_FILES: dict[str, Callable[[Path], Path]] = {
@@ -44,6 +45,8 @@ DRAFT_FILES: dict[str, Callable[[Path], Path]] = {
     "draft-mtp": lambda path: tiny_mtp(path, heads_only=True),
     "draft-dflash": lambda path: tiny_dflash(path, follows_target=True),
     "draft-dspark": lambda path: tiny_dflash(path, follows_target=True, markov=16, confidence=True),
+    "draft-eagle": lambda path: tiny_eagle(path, follows_target=True),
+    "draft-medusa": tiny_medusa,
 }
 OPTIONS = ModelOptions(capacity=512, type_k=QuantType.F32, type_v=QuantType.F32, max_tokens=16, max_outputs=16)
 LONG = [(i * i) % 97 + 5 for i in range(60)] * 2

@@ -689,6 +689,47 @@ def eagle3_angelslim(directory: Path) -> None:
     write_checkpoint(directory, config, random_tensors(eagle3_shapes()) | vocabulary_map(wide=False))
 
 
+def eagle_safeai(directory: Path) -> None:
+    """EAGLE-1 and -2, HASS: `pytorch_model.bin` in fp16, the target's architecture, a copy of its embeddings."""
+    import torch
+
+    config = {**_EAGLE3, "architectures": ["LlamaForCausalLM"], "bias": False}
+    del config["head_dim"], config["draft_vocab_size"]
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(directory / "config.json", config)
+    state = {name: torch.from_numpy(random_values(name, shape)).half() for name, shape in eagle_shapes().items()}
+    torch.save(state, directory / "pytorch_model.bin")
+
+
+def eagle_shapes() -> Shapes:
+    layer = "layers.0."
+    return {
+        "embed_tokens.weight": (V, E), "fc.weight": (E, 2 * E), layer + "post_attention_layernorm.weight": (E,),
+        **_attention(layer + "self_attn."), **_mlp(layer + "mlp."),
+    }  # fmt: skip
+
+
+def eagle_qwen2(directory: Path) -> None:
+    """EAGLE-1 of a Qwen2 target: biases in attention and on `fc`, no copy of the embeddings; vLLM's prefix."""
+    config = {**_EAGLE3, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rope_theta": 1e6, "bias": True}
+    del config["draft_vocab_size"]
+    shapes = {name: shape for name, shape in eagle_shapes().items() if name != "embed_tokens.weight"}
+    shapes |= {f"layers.0.self_attn.{part}_proj.bias": (n,) for part, n in (("q", Q), ("k", K), ("v", K))}
+    tensors = random_tensors(shapes | {"fc.bias": (E,)})
+    write_checkpoint(directory, config, {f"model.{name}": tensor for name, tensor in tensors.items()})
+
+
+def medusa(directory: Path) -> None:
+    """Medusa heads in a file of their own; the config counts fewer heads than there are."""
+    config = {"base_model_name_or_path": "lmsys/vicuna-7b-v1.3", "medusa_num_heads": 2, "medusa_num_layers": 1}
+    shapes: Shapes = {}
+    for head in range(4):
+        shapes |= {f"{head}.0.linear.weight": (E, E), f"{head}.0.linear.bias": (E,), f"{head}.1.weight": (V, E)}
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(directory / "config.json", config)
+    write_safetensors(directory / "medusa_lm_head.safetensors", random_tensors(shapes))
+
+
 def eagle3_nvidia(directory: Path) -> None:
     """ModelOpt export: YaRN in the config, norm before fc."""
     config = {**_EAGLE3, "architectures": ["LlamaForCausalLMEagle3"], "norm_before_fc": True,
@@ -1013,6 +1054,9 @@ CASES: dict[str, Case] = {
     "qwen35-moe": Case(qwen35_moe),
     "qwen3-next": Case(qwen3_next),
     "qwen3-next-trunk": Case(qwen3_next, mtp="without"),
+    "eagle-safeai": Case(eagle_safeai, "llama", upstream="has no such architecture"),
+    "eagle-qwen2": Case(eagle_qwen2, "llama", upstream="has no such architecture"),
+    "medusa": Case(medusa, "llama", upstream="has no such architecture"),
     "eagle3-specforge": Case(eagle3_specforge, "qwen3", upstream="ignores the nested tap list"),
     "eagle3-safeai": Case(eagle3_safeai, "llama"),
     "eagle3-angelslim": Case(eagle3_angelslim, "qwen3"),

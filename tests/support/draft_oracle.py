@@ -52,10 +52,14 @@ class DraftOracle(ABC):
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
         return rms(x, self.eps) * self.tensor(name)
 
-    def attend(self, x: np.ndarray, position: int, *, head_norms: bool = False, window: int = 0) -> np.ndarray:
+    def attend(
+        self, x: np.ndarray, position: int, *, head_norms: bool = False, window: int = 0, biases: bool = False
+    ) -> np.ndarray:
         """Appends the pair's key and value; what its query collects among the last `window` pairs, projected."""
         size = self.number("attention.key_length")
         q, k, v = (self.layer_tensor(f"attn_{part}") @ x for part in "qkv")
+        if biases:
+            q, k, v = (p + self.tensor(f"blk.0.attn_{n}.bias") for p, n in zip((q, k, v), "qkv", strict=True))
         q, k, v = (part.reshape(-1, size) for part in (q, k, v))
         if head_norms:
             q, k = (rms(part, self.eps) * self.layer_tensor(f"attn_{n}_norm") for part, n in ((q, "q"), (k, "k")))
@@ -142,6 +146,64 @@ class Eagle3Oracle(DraftOracle):
             out = self.pair(token, normed if self.norm_output else out, position)
             normed = self.norm(out, "output_norm.weight")
             logits.append(self.head @ normed)
+        return logits
+
+
+def last_states(target: GGUFFile, history: Sequence[int]) -> np.ndarray:
+    """What the target's head multiplies, `[T, E]`."""
+    return Weights(target).norm(run_oracle(target, list(history)).hidden[-1], "output_norm.weight")
+
+
+def head_of(target: GGUFFile) -> np.ndarray:
+    """`[V, E]`, the target's head."""
+    return Weights(target).need(next(n for n in ("output.weight", "token_embd.weight") if n in target.tensors))
+
+
+class EagleOracle(DraftOracle):
+    """EAGLE-1 (SafeAILab/EAGLE `eagle/model/cnets1.py`): the pair (t_{P+1}, g_P) lies at P, with the normed g."""
+
+    def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
+        super().__init__(file, "blk.0.", interleaved=True)
+        self.target = target
+        own = "token_embd.weight" in file.tensors
+        self.embeddings = self.tensor("token_embd.weight", file if own else target)
+
+    def pair(self, token: int, state: np.ndarray, position: int) -> np.ndarray:
+        """The state that the layer estimates."""
+        x = self.tensor("fc.weight") @ np.concatenate([self.embeddings[token], state])
+        if "fc.bias" in self.file.tensors:
+            x = x + self.tensor("fc.bias")
+        out = x + self.attend(x, position, biases="blk.0.attn_q.bias" in self.file.tensors)
+        return out + self.feed_forward(self.norm(out, "blk.0.ffn_norm.weight"))
+
+    def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
+        self.keys, self.values = [], []
+        head, known = head_of(self.target), last_states(self.target, history)
+        for position, (token, state) in enumerate(zip([*history[1:], last], known, strict=True)):
+            out = self.pair(token, state, position)
+        logits = [head @ out]
+        for position, token in enumerate(draft, len(history)):
+            out = self.pair(token, out, position)
+            logits.append(head @ out)
+        return logits
+
+
+class MedusaOracle:
+    """Medusa (FasterDecoding/Medusa `medusa/model/medusa_model.py`): head i of the last normed state."""
+
+    def __init__(self, file: GGUFFile, target: GGUFFile) -> None:
+        self.w = Weights(file)
+        self.target = target
+
+    def steps(self, history: Sequence[int], last: int, draft: Sequence[int]) -> list[np.ndarray]:
+        """`[V]` logits of len(draft) + 1 heads after the tokens `history + [last]`."""
+        state, logits = last_states(self.target, history)[-1], []
+        for head in range(len(draft) + 1):
+            x = state
+            for part in range(self.w.integer("residual_count")):
+                y = self.w.linear(x, f"blk.{head}.residual.{part}")
+                x = x + y / (1 + np.exp(-y))
+            logits.append(self.w.need(f"blk.{head}.output.weight") @ x)
         return logits
 
 

@@ -145,6 +145,142 @@ def tiny_eagle3(
     return path
 
 
+def tiny_eagle(
+    path: Path,
+    *,
+    seed: int = 0,
+    quant: str = "f32",
+    width: int = 64,
+    n_layers: int = 2,
+    n_ff: int = 96,
+    biases: bool = False,
+    own_embeddings: bool = False,
+    factors: bool = False,
+    follows_target: bool = False,
+    metadata: Mapping[str, tuple[str, object] | None] | None = None,
+    tensors: Mapping[str, np.ndarray | None] | None = None,
+) -> Path:
+    """Writes an EAGLE-1 drafter for a target of `n_layers` layers (`specli/models/eagle.py`).
+
+    Args:
+        path: File to write.
+        seed: The weights are a function of it and the sizes.
+        quant: Type of every matrix; vectors are f32.
+        width: E, the target's.
+        n_layers: Of the target.
+        n_ff: Feed-forward width.
+        biases: `fc` and the projections of attention have some, as for Qwen2.
+        own_embeddings: Has `token_embd`.
+        factors: Has `rope_freqs`.
+        follows_target: The state is passed through and the layer does little, so that the draft repeats the target.
+        metadata: Keys to add or replace with (kind, value), or to leave out with None.
+        tensors: Arrays in torch order to use instead, or None to leave a tensor out.
+    """
+    rng = np.random.default_rng(seed + 3000)
+    words, n_head, n_head_kv = VOCABS["bpe"](), 4, 2
+    size, small = width // n_head, 0.02 if follows_target else 1.0
+
+    def matrix(n_out: int, n_in: int, spread: float = 2.0) -> np.ndarray:
+        return rng.normal(0, spread / np.sqrt(n_in), (n_out, n_in)).astype(np.float32)
+
+    rows = {"q": n_head * size, "k": n_head_kv * size, "v": n_head_kv * size}
+    given: dict[str, np.ndarray | None] = {
+        "fc.weight": matrix(width, 2 * width),
+        **{f"blk.0.attn_{part}.weight": matrix(n, width, 0.5) for part, n in rows.items()},  # of states not normed
+        "blk.0.attn_output.weight": matrix(width, n_head * size, 2 * small),
+        "blk.0.ffn_norm.weight": rng.normal(1, 0.1, width).astype(np.float32),
+        "blk.0.ffn_gate.weight": matrix(n_ff, width),
+        "blk.0.ffn_up.weight": matrix(n_ff, width),
+        "blk.0.ffn_down.weight": matrix(width, n_ff, 2 * small),
+    }
+    if follows_target:
+        given["fc.weight"] = np.eye(width, 2 * width, width, np.float32)
+    if biases:
+        given |= {f"blk.0.attn_{part}.bias": rng.normal(0, 0.1, n).astype(np.float32) for part, n in rows.items()}
+        given["fc.bias"] = rng.normal(0, 0.1, width).astype(np.float32)
+    if own_embeddings:
+        given["token_embd.weight"] = matrix(words.size, width, 4)
+    if factors:
+        given["rope_freqs.weight"] = rng.uniform(1, 8, size // 2).astype(np.float32)
+    sizes = {
+        "context_length": 512,
+        "embedding_length": width,
+        "block_count": 1,
+        "feed_forward_length": n_ff,
+        "attention.head_count": n_head,
+        "attention.head_count_kv": n_head_kv,
+        "attention.key_length": size,
+        "attention.value_length": size,
+        "rope.dimension_count": size,
+        "vocab_size": words.size,
+    }
+    pairs: Metadata = {f"eagle.{name}": ("u32", value) for name, value in sizes.items()}
+    pairs["eagle.target_layers"] = ("[i32]", [n_layers])
+    pairs["eagle.rope.freq_base"] = ("f32", 10000.0)
+    pairs["eagle.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
+    write_tiny(
+        path, "eagle", {**pairs, **words.metadata, **(metadata or {})}, {**given, **(tensors or {})}, quant=quant
+    )
+    return path
+
+
+def tiny_medusa(
+    path: Path,
+    *,
+    seed: int = 0,
+    quant: str = "f32",
+    width: int = 64,
+    n_layers: int = 2,
+    n_heads: int = 4,
+    n_residuals: int = 1,
+    biases: bool = True,
+    head: np.ndarray | None = None,
+    metadata: Mapping[str, tuple[str, object] | None] | None = None,
+    tensors: Mapping[str, np.ndarray | None] | None = None,
+) -> Path:
+    """Writes Medusa heads for a target of `n_layers` layers (`specli/models/medusa.py`).
+
+    Args:
+        path: File to write.
+        seed: The weights are a function of it and the sizes.
+        quant: Type of every matrix; vectors are f32.
+        width: E, the target's.
+        n_layers: Of the target.
+        n_heads: Longest draft.
+        n_residuals: Residual parts of a head.
+        biases: The residual parts have some.
+        head: `[V, E]`; the heads are this one and their residual parts do little, so that each repeats what the target
+            says next: drafts of a text that repeats one token get accepted.
+        metadata: Keys to add or replace with (kind, value), or to leave out with None.
+        tensors: Arrays in torch order to use instead, or None to leave a tensor out.
+    """
+    rng = np.random.default_rng(seed + 4000)
+    words = VOCABS["bpe"]()
+    spread = (2.0 if head is None else 0.02) / np.sqrt(width)
+    given: dict[str, np.ndarray | None] = {}
+    for number in range(n_heads):
+        for part in range(n_residuals):
+            at = f"blk.{number}.residual.{part}"
+            given[f"{at}.weight"] = rng.normal(0, spread, (width, width)).astype(np.float32)
+            if biases:
+                given[f"{at}.bias"] = rng.normal(0, spread, width).astype(np.float32)
+        own = rng.normal(0, 2 / np.sqrt(width), (words.size, width)).astype(np.float32)
+        given[f"blk.{number}.output.weight"] = own if head is None else head
+    sizes = {
+        "block_count": n_heads,
+        "residual_count": n_residuals,
+        "embedding_length": width,
+        "vocab_size": words.size,
+        "context_length": 512,
+    }
+    pairs: Metadata = {f"medusa.{name}": ("u32", value) for name, value in sizes.items()}
+    pairs["medusa.target_layers"] = ("[i32]", [n_layers])
+    write_tiny(
+        path, "medusa", {**pairs, **words.metadata, **(metadata or {})}, {**given, **(tensors or {})}, quant=quant
+    )
+    return path
+
+
 def tiny_mtp(
     path: Path,
     architecture: str = "llama",

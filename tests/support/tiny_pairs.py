@@ -8,7 +8,7 @@ from typing import Any
 
 from specli.drafters import DRAFTERS, networks_of, tables_of
 from tests.support.tiny_dflash import tiny_dflash
-from tests.support.tiny_drafters import tiny_assistant, tiny_eagle3, tiny_mtp
+from tests.support.tiny_drafters import tiny_assistant, tiny_eagle, tiny_eagle3, tiny_medusa, tiny_mtp
 from tests.support.tiny_gguf import tiny_gguf
 
 TABLE_TYPES = tuple(tables_of(DRAFTERS))
@@ -28,11 +28,21 @@ _DRAFTS: dict[str, Callable[[Path, bool], Path]] = {
         path, follows_target=follows, block_size=BLOCK, markov=16, confidence=True
     ),
 }
+# The same for those that read the state behind the last layer of a target of so many layers.
+_LAST_STATE_DRAFTS: dict[str, Callable[[Path, bool, int], Path]] = {
+    "draft-eagle": lambda path, follows, n_layers: tiny_eagle(path, follows_target=follows, n_layers=n_layers),
+    "draft-medusa": lambda path, follows, n_layers: tiny_medusa(path, n_heads=BLOCK, n_layers=n_layers),
+}
+
+
+def n_layers_of(family: str) -> int:
+    """Layers of a tiny target: for `gemma4` enough for shared keys and values."""
+    return 4 if family.startswith("gemma4") else 2
 
 
 def tiny_target(path: Path, family: str, **fields: Any) -> Path:
-    """A target of `tiny_gguf`; `gemma4` has enough layers for shared keys and values, `gemma4-dense` no experts."""
-    n_layer = 4 if family.startswith("gemma4") else 2
+    """A target of `tiny_gguf`; `gemma4-dense` has no experts."""
+    n_layer = n_layers_of(family)
     if family != "gemma4-dense":
         return tiny_gguf(path, family, n_layer=n_layer, **fields)
     absent = [f"blk.{index}.{name}" for index in range(n_layer) for name in GEMMA4_MIXTURE]
@@ -51,9 +61,16 @@ def tiny_pair(folder: Path, name: str, family: str = "llama", *, follows: bool =
     if name == "draft-mtp" and not family.startswith("gemma4"):
         path = folder / f"{family}-{follows}-heads.gguf"
         return (path if path.exists() else tiny_mtp(path, family, follows_target=follows)), None
-    target, draft = folder / f"{family}.gguf", folder / f"{name}-{follows}.gguf"
+    n_layers = n_layers_of(family)
+    target, draft = folder / f"{family}.gguf", folder / f"{name}-{follows}-{n_layers}.gguf"
     if not target.exists():
         tiny_target(target, family, tied=True)
-    if not draft.exists():
-        tiny_assistant(draft) if name == "draft-mtp" else _DRAFTS[name](draft, follows)
+    if draft.exists():
+        return target, draft
+    if name == "draft-mtp":
+        tiny_assistant(draft)
+    elif name in _LAST_STATE_DRAFTS:
+        _LAST_STATE_DRAFTS[name](draft, follows, n_layers)
+    else:
+        _DRAFTS[name](draft, follows)
     return target, draft
