@@ -102,6 +102,20 @@ def half(index: int) -> Change:
     return change
 
 
+def row_part(index: int, count: int = 2) -> Change:
+    """One of `count` equal parts of the leading axis: gate (0) and up (1) rows stored as one matrix."""
+
+    def change(sources: Sequence[LazyTensor], sizes: Sizes) -> LazyTensor:
+        (source,) = sources
+        n = source.shape[0] // count
+        first = index * n
+        return replace(
+            source, shape=(n, *source.shape[1:]), read=lambda start, stop: source.read(first + start, first + stop)
+        )
+
+    return change
+
+
 def alternate(index: int) -> Change:
     """Every second entry of axis 1: gate (0) and up (1) rows stored in turn, as gpt-oss does."""
 

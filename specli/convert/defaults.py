@@ -37,6 +37,19 @@ _GEMMA4 = {
     },
 }  # fmt: skip
 
+_OLMO = {
+    "vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+}  # fmt: skip
+_GRANITE = {
+    **_LLAMA, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "embedding_multiplier": 1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0,
+}  # fmt: skip
+_ERNIE = {
+    "vocab_size": 103424, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": _LLAMA,
     "mistral": {**_LLAMA, "max_position_embeddings": 131072, "num_key_value_heads": 8},
@@ -45,6 +58,81 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "qwen3_moe": {
         **_QWEN, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
         "num_key_value_heads": 4,
+    },
+    "qwen2_moe": {
+        **_QWEN, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
+        "num_experts_per_tok": 4, "num_experts": 60,
+    },
+    "smollm3": {
+        "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 2000000.0, "tie_word_embeddings": True,
+    },
+    "llama4_text": {
+        "vocab_size": 202048, "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+        "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "num_experts_per_tok": 1, "num_local_experts": 16,
+        "interleave_moe_layer_step": 1, "rope_theta": 500000.0,
+    },
+    "ministral3": {
+        "vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {
+            "type": "yarn", "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0,
+            "original_max_position_embeddings": 16384,
+            "max_position_embeddings": 262144, "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0,
+            "mscale": 1.0, "llama_4_scaling_beta": 0.1,
+        },
+    },
+    "phi3": {
+        "vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    },
+    "olmo2": _OLMO,
+    "olmo3": {**{k: v for k, v in _OLMO.items() if k != "rope_theta"}, "sliding_window": 4096},
+    "granite": _GRANITE,
+    "granitemoe": {**_GRANITE, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "granitemoeshared": {
+        **_GRANITE, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 0,
+    },
+    "glm4": {
+        "vocab_size": 151552, "hidden_size": 4096, "intermediate_size": 13696, "num_hidden_layers": 40,
+        "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 131072,
+        "rms_norm_eps": 1.5625e-7, "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+    },
+    "exaone4": {
+        "vocab_size": 102400, "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "sliding_window": 4096, "sliding_window_pattern": 4,
+    },
+    "cohere2": {
+        "vocab_size": 256000, "hidden_size": 8192, "intermediate_size": 22528, "logit_scale": 0.0625,
+        "num_hidden_layers": 40, "num_attention_heads": 64, "max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
+        "tie_word_embeddings": True, "rope_theta": 10000.0, "sliding_window": 4096,
+    },
+    "ernie4_5": {**_ERNIE, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
+                 "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128},
+    "ernie4_5_moe": {
+        **_ERNIE, "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20,
+        "num_key_value_heads": 4, "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1,
+    },
+    "hunyuan_v1_dense": {
+        "vocab_size": 290943, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "eod_token_id": 3,
+    },
+    "starcoder2": {
+        "vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288, "num_hidden_layers": 30,
+        "num_attention_heads": 24, "num_key_value_heads": 2, "max_position_embeddings": 4096, "norm_epsilon": 1e-5,
+        "rope_theta": 10000.0, "tie_word_embeddings": True,
+    },
+    "gemma2": {
+        **_GEMMA, "num_hidden_layers": 26, "vocab_size": 256000, "max_position_embeddings": 8192,
+        "sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
     },
     "gemma3_text": {
         **_GEMMA, "num_hidden_layers": 26, "vocab_size": 262208, "sliding_window": 4096,
@@ -103,5 +191,5 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """`model_type` to the class's defaults; `job.with_defaults` adds the computed ones."""
 
-HEAD_DIM_FROM_WIDTH = frozenset({"llama", "mistral"})
+HEAD_DIM_FROM_WIDTH = frozenset({"llama", "mistral", "cohere2"})
 """Classes that set `head_dim = hidden_size // num_attention_heads` when it is absent."""

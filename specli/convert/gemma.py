@@ -1,6 +1,8 @@
-"""Gemma 3 targets (llama.cpp conversion/gemma.py)."""
+"""Gemma 2 and 3 targets (llama.cpp conversion/gemma.py)."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from specli.convert.changes import first_rows, plus_one
 from specli.convert.job import Job, basic_sizes
@@ -8,18 +10,20 @@ from specli.convert.keys import KeyValues, shared_keys
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.special import objects, optional_object
 from specli.convert.values import Values
-from specli.convert.vocab import gemma3_keys
+from specli.convert.vocab import gemma3_keys, sentencepiece_keys
 from specli.errors import FormatError, UnsupportedError
 from specli.files import is_there
 
+HEAD_NORMS = (
+    Row("self_attn.q_norm.weight", "attn_q_norm.weight", "D", plus_one),
+    Row("self_attn.k_norm.weight", "attn_k_norm.weight", "D", plus_one),
+)
 BLOCK = (
     Row("input_layernorm.weight", "attn_norm.weight", "E", plus_one),
     Row("self_attn.q_proj.weight", "attn_q.weight", "Q E"),
     Row("self_attn.k_proj.weight", "attn_k.weight", "K E"),
     Row("self_attn.v_proj.weight", "attn_v.weight", "K E"),
     Row("self_attn.o_proj.weight", "attn_output.weight", "E Q"),
-    Row("self_attn.q_norm.weight", "attn_q_norm.weight", "D", plus_one),
-    Row("self_attn.k_norm.weight", "attn_k_norm.weight", "D", plus_one),
     Row("post_attention_layernorm.weight", "post_attention_norm.weight", "E", plus_one),
     Row("pre_feedforward_layernorm.weight", "ffn_norm.weight", "E", plus_one),
     Row("post_feedforward_layernorm.weight", "post_ffw_norm.weight", "E", plus_one),
@@ -31,6 +35,7 @@ OUTSIDE = (
     "vision_tower.", "multi_modal_projector.", "lm_head.", "pre_projection.", "post_projection.", "masked_embedding.",
 )  # fmt: skip
 """Prefixes of tensors that stand beside the text model, not in it."""
+UNCAPPED = 1e9
 VISION = {"multi_modal_projector.": "vision part", "vision_tower.": "vision part"}
 
 
@@ -106,6 +111,58 @@ def rename(name: str) -> str:
     return name if name.startswith("model.") else f"model.{name}"
 
 
+def gemma2_keys(directory: Path, n_tokens: int) -> KeyValues:
+    """SentencePiece without a blank in front."""
+    keys = sentencepiece_keys(directory, n_tokens)
+    keys.add("tokenizer.ggml.add_space_prefix", "bool", False)
+    return keys
+
+
+def plan_gemma2(job: Job) -> Blueprint:
+    """The blueprint of Gemma 2."""
+    config = job.config
+    sizes = basic_sizes(config)
+    n_layers = config.need("num_hidden_layers")
+    if sliding_layers(config, 2) is not None:
+        raise UnsupportedError(f"{config.path}: the windows are not in layers 0, 2, …, which is what gemma2 files mean")
+    given, taken = config.number("query_pre_attn_scalar"), sizes["E"] // sizes["H"] if n_layers == 46 else sizes["D"]
+    if given is not None and given != taken:
+        job.warnings.append(f"query_pre_attn_scalar {given:g} is taken as {taken}: files have no place for it")
+    keys = KeyValues()
+    for suffix, kind, value in (
+        ("context_length", "u32", config.integer("max_position_embeddings")),
+        ("embedding_length", "u32", sizes["E"]),
+        ("block_count", "u32", n_layers),
+        ("feed_forward_length", "u32", config.need("intermediate_size")),
+        ("attention.head_count", "u32", sizes["H"]),
+        ("attention.head_count_kv", "u32", sizes["G"]),
+        ("attention.layer_norm_rms_epsilon", "f32", config.number("rms_norm_eps")),
+        ("attention.key_length", "u32", sizes["D"]),
+        ("attention.value_length", "u32", sizes["D"]),
+    ):
+        keys.add(f"gemma2.{suffix}", kind, value)
+    keys.add("general.file_type", "u32", job.outtype.file_type)
+    # without the keys readers cap at 50 and 30; where nothing is capped, a cap that no score reaches
+    for suffix in ("attn_logit_softcapping", "final_logit_softcapping"):
+        keys.add(f"gemma2.{suffix}", "f32", config.number(suffix) or UNCAPPED)
+    keys.add("gemma2.attention.sliding_window", "u32", config.need("sliding_window"))
+    rows = [
+        Row("model.embed_tokens.weight", "token_embd.weight", "V E"),
+        Row("model.norm.weight", "output_norm.weight", "E", plus_one),
+    ]
+    for layer in range(n_layers):
+        rows += at(BLOCK, f"model.layers.{layer}.", f"blk.{layer}.")
+    return Blueprint(
+        layout="Gemma 2",
+        architecture="gemma2",
+        rows=rows,
+        sizes=sizes,
+        keys=keys,
+        vocabulary=lambda: gemma2_keys(job.checkpoint.directory, sizes["V"]),
+        left_out={"lm_head.weight": "the head is the embedding table"},
+    )
+
+
 def plan_gemma3(job: Job) -> Blueprint:
     """The blueprint of Gemma 3's text model."""
     config = job.config
@@ -125,7 +182,7 @@ def plan_gemma3(job: Job) -> Blueprint:
         Row("lm_head.weight", "output.weight", "V E", need="optional"),
     ]
     for layer in range(n_layers):
-        rows += at(BLOCK, f"model.layers.{layer}.", f"blk.{layer}.")
+        rows += at((*BLOCK, *HEAD_NORMS), f"model.layers.{layer}.", f"blk.{layer}.")
     return Blueprint(
         layout="Gemma 3",
         architecture="gemma3",

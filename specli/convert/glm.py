@@ -1,4 +1,4 @@
-"""GLM-4.5 targets with their MTP block (llama.cpp conversion/glm.py)."""
+"""GLM-4 targets, and GLM-4.5 with their MTP block (llama.cpp conversion/glm.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import GATING, KeyValues, rope_block, shared_keys
 from specli.convert.llama import TOP, head_row
 from specli.convert.mtp import NEXTN, layers
-from specli.convert.plan import Blueprint, Row
+from specli.convert.plan import Blueprint, Row, at
 from specli.convert.vocab import bpe_keys
+from specli.errors import UnsupportedError
 
-ATTENTION = (
+PROJECTIONS = (
     Row("input_layernorm.weight", "attn_norm.weight", "E"),
     Row("self_attn.q_proj.weight", "attn_q.weight", "Q E"),
     Row("self_attn.k_proj.weight", "attn_k.weight", "K E"),
@@ -21,6 +22,9 @@ ATTENTION = (
     Row("self_attn.k_proj.bias", "attn_k.bias", "K", need="optional"),
     Row("self_attn.v_proj.bias", "attn_v.bias", "K", need="optional"),
     Row("self_attn.o_proj.weight", "attn_output.weight", "E Q"),
+)
+ATTENTION = (
+    *PROJECTIONS,
     Row("self_attn.q_norm.weight", "attn_q_norm.weight", "D", need="optional"),
     Row("self_attn.k_norm.weight", "attn_k_norm.weight", "D", need="optional"),
     Row("post_attention_layernorm.weight", "post_attention_norm.weight", "E"),
@@ -30,8 +34,20 @@ DENSE = (
     Row("mlp.up_proj.weight", "ffn_up.weight", "F E"),
     Row("mlp.down_proj.weight", "ffn_down.weight", "E F"),
 )
+GLM4_BLOCK = (
+    *PROJECTIONS,
+    Row("post_self_attn_layernorm.weight", "post_attention_norm.weight", "E"),
+    Row("post_attention_layernorm.weight", "ffn_norm.weight", "E"),
+    Row("post_mlp_layernorm.weight", "post_ffw_norm.weight", "E"),
+    Row("mlp.gate_up_proj.weight", "ffn_up.weight", "2F E"),
+    Row("mlp.down_proj.weight", "ffn_down.weight", "E F"),
+)
 # kind of the role, text of the added token
 ROLES = (("bos", "[gMASK]"), ("eot", "<|user|>"), ("unk", "<|endoftext|>"), ("eom", "<|observation|>"))
+
+DENSE_ROLES = (
+    ("eos", "<|endoftext|>"), ("eot", "<|user|>"), ("unk", "<|endoftext|>"), ("bos", "<|endoftext|>"),
+)  # fmt: skip
 
 
 def experts(n_experts: int) -> tuple[Row, ...]:
@@ -56,6 +72,39 @@ def experts(n_experts: int) -> tuple[Row, ...]:
 def glm_keys(directory: Path, n_tokens: int) -> KeyValues:
     """Byte-level BPE with GLM's own roles where none are configured."""
     return bpe_keys(directory, n_tokens, ROLES)
+
+
+def glm4_keys(directory: Path, n_tokens: int) -> KeyValues:
+    """Byte-level BPE with the roles of dense GLM-4 where none are configured."""
+    return bpe_keys(directory, n_tokens, DENSE_ROLES)
+
+
+def plan_glm4(job: Job) -> Blueprint:
+    """The blueprint of dense GLM-4."""
+    config = job.config
+    rope = rope_block(config)
+    if "mrope_section" in rope:
+        raise UnsupportedError(
+            f"{config.path}: mrope_section belongs to vision models, which are not handled",
+            hint="text-only GLM-4 checkpoints are",
+        )
+    sizes = basic_sizes(config)
+    sizes["2F"] = 2 * config.need("intermediate_size")
+    n_layers = config.need("num_hidden_layers")
+    keys = shared_keys("glm4", config, job.outtype, n_layers)
+    partial = rope.fraction("partial_rotary_factor")
+    keys.add("glm4.rope.dimension_count", "u32", int(sizes["D"] * (0.5 if partial is None else partial)))
+    rows = [*TOP, head_row(config)]
+    for layer in range(n_layers):
+        rows += at(GLM4_BLOCK, f"model.layers.{layer}.", f"blk.{layer}.")
+    return Blueprint(
+        layout="GLM-4",
+        architecture="glm4",
+        rows=rows,
+        sizes=sizes,
+        keys=keys,
+        vocabulary=lambda: glm4_keys(job.checkpoint.directory, sizes["V"]),
+    )
 
 
 def plan_glm4_moe(job: Job) -> Blueprint:

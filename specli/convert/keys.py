@@ -111,7 +111,9 @@ def rope_type(rope: Values) -> str:
     return (full_rope(rope).text("rope_type") or "default").lower()
 
 
-def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: int) -> KeyValues:
+def shared_keys(
+    architecture: str, config: Values, outtype: Outtype, n_layers: int, *, yarn_magnitude: bool = True
+) -> KeyValues:
     """Keys every text model has, `general.file_type` last.
 
     Args:
@@ -119,6 +121,7 @@ def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: i
         config: Merged config.
         outtype: For `general.file_type`.
         n_layers: `block_count`, MTP blocks included.
+        yarn_magnitude: Whether the file says with `rope.scaling.attn_factor` how YaRN scales cos and sin.
     """
     keys = KeyValues()
     keys.add(f"{architecture}.block_count", "u32", n_layers)
@@ -126,7 +129,7 @@ def shared_keys(architecture: str, config: Values, outtype: Outtype, n_layers: i
         keys.add(f"{architecture}.{suffix}", "u32", config.integer(*names))
     if config.flag("is_causal") is False:
         keys.add(f"{architecture}.attention.causal", "bool", False)
-    _add_rope(keys, architecture, rope_block(config))
+    _add_rope(keys, architecture, rope_block(config), yarn_magnitude=yarn_magnitude)
     for suffix, kind, names in _NUMBERS:
         value = config.number(*names) if kind == "f32" else config.integer(*names)
         keys.add(f"{architecture}.{suffix}", kind, value)
@@ -169,7 +172,7 @@ def _yarn_attention_factor(rope: Values, factor: float) -> float | None:
     return wanted / magnitude(1)
 
 
-def _add_rope(keys: KeyValues, architecture: str, rope: Values) -> None:
+def _add_rope(keys: KeyValues, architecture: str, rope: Values, *, yarn_magnitude: bool) -> None:
     full = full_rope(rope)
     kind = rope_type(rope)
     prefix = f"{architecture}.rope.scaling"
@@ -183,7 +186,8 @@ def _add_rope(keys: KeyValues, architecture: str, rope: Values) -> None:
             raise FormatError(f"{rope.path}: yarn rope scaling without original_max_position_embeddings")
         keys.add(f"{prefix}.original_context_length", "u32", original)
         keys.add(f"{prefix}.yarn_ext_factor", "f32", full.number("extrapolation_factor"))
-        keys.add(f"{prefix}.attn_factor", "f32", _yarn_attention_factor(full, factor))
+        if yarn_magnitude:
+            keys.add(f"{prefix}.attn_factor", "f32", _yarn_attention_factor(full, factor))
         keys.add(f"{prefix}.yarn_beta_fast", "f32", full.number("beta_fast"))
         keys.add(f"{prefix}.yarn_beta_slow", "f32", full.number("beta_slow"))
     if kind in ("su", "longrope"):

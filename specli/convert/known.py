@@ -52,6 +52,10 @@ _QWEN35 = frozenset({
     "mtp_num_hidden_layers",
 })  # fmt: skip
 
+_MULTIPLIERS = frozenset({
+    "attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling",
+})  # fmt: skip
+
 READ: Mapping[str, frozenset[str]] = {
     "EAGLE-3": _DRAFTER | {
         "eagle_config", "eagle_aux_hidden_state_layer_ids", "target_layer_ids", "norm_before_residual",
@@ -70,6 +74,35 @@ READ: Mapping[str, frozenset[str]] = {
     "Qwen2": BODY,
     "Qwen3": BODY,
     "Qwen3-MoE": BODY | _EXPERTS | {"norm_topk_prob", "shared_expert_intermediate_size"},
+    "SmolLM3": BODY | {"no_rope_layers", "no_rope_layer_interval"},
+    "Llama 4": BODY | {
+        "num_local_experts", "num_experts_per_tok", "intermediate_size_mlp", "interleave_moe_layer_step", "moe_layers",
+        "no_rope_layers", "no_rope_layer_interval", "attention_chunk_size", "attn_temperature_tuning", "floor_scale",
+        "attn_scale",
+    },
+    "Mistral 3": BODY,
+    "Phi-3": BODY | {"partial_rotary_factor", "sliding_window"},
+    "OLMo 2": BODY | {"layer_types", "sliding_window", "sliding_window_pattern"},
+    "Granite": BODY | _MULTIPLIERS,
+    "Granite-MoE": BODY | _MULTIPLIERS | {"num_local_experts", "num_experts_per_tok", "shared_intermediate_size"},
+    "GLM-4": BODY | {"partial_rotary_factor"},
+    "Qwen2-MoE": BODY | _EXPERTS | {"norm_topk_prob", "shared_expert_intermediate_size"},
+    "EXAONE 4": BODY | {"layer_types", "sliding_window", "sliding_window_pattern"},
+    "Cohere 2": BODY | {
+        "layer_types", "sliding_window", "sliding_window_pattern", "logit_scale", "rotary_pct",
+        "layer_norm_eps",
+    },
+    "ERNIE 4.5": BODY,
+    "ERNIE 4.5-MoE": BODY | {
+        "moe_num_experts", "moe_k", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval",
+        "moe_intermediate_size", "moe_num_shared_experts",
+    },
+    "Hunyuan": BODY,
+    "StarCoder 2": BODY | {"norm_epsilon", "sliding_window"},
+    "Gemma 2": BODY | {
+        "layer_types", "sliding_window", "sliding_window_pattern", "final_logit_softcapping",
+        "attn_logit_softcapping", "query_pre_attn_scalar",
+    },
     "Gemma 3": BODY | {
         "layer_types", "sliding_window", "sliding_window_pattern", "final_logit_softcapping",
         "attn_logit_softcapping", "rope_local_base_freq", "query_pre_attn_scalar",
@@ -93,7 +126,7 @@ READ: Mapping[str, frozenset[str]] = {
 
 DECIDED_BY_TENSORS = frozenset({
     "attention_bias", "mlp_bias", "bias", "tie_word_embeddings", "enable_confidence_head", "use_qk_norm",
-    "mlp_only_layers", "decoder_sparse_step", "medusa_num_heads", "medusa_num_layers",
+    "mlp_only_layers", "decoder_sparse_step", "medusa_num_heads", "medusa_num_layers", "use_bias",
 })  # fmt: skip
 """What these say is seen from the tensors as well: a tensor too many or too few is an error."""
 
@@ -127,6 +160,13 @@ _ROPE_READ = frozenset({
     "high_freq_factor", "mrope_section", "mrope_interleaved", "full_attention", "sliding_attention", "finetuned",
 })  # fmt: skip
 """Of `rope_parameters` or `rope_scaling`, besides `partial_rotary_factor`."""
+
+_ROPE_READ_BY: Mapping[str, frozenset[str]] = {
+    "Hunyuan": frozenset({"alpha"}),
+    "Mistral 3": frozenset({"llama_4_scaling_beta", "max_position_embeddings"}),
+    "Phi-3": frozenset({"long_factor", "short_factor"}),
+}
+"""Of the same, what only these layouts read."""
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(SWITCHES, (False, 0, "", [], {})),
@@ -167,7 +207,7 @@ def warn_of_unknown_keys(job: Job, layout: str, *, is_drafter: bool) -> None:
                 lost += [f"{name}.{key}" for key in _lost(raw.section(name).items, nested)]
     else:
         lost = [key for key in _lost(job.config.items, known | HARMLESS) if key in SWITCHES]
-    rope = _ROPE_READ | (known & {"partial_rotary_factor"})
+    rope = _ROPE_READ | _ROPE_READ_BY.get(layout, frozenset()) | (known & {"partial_rotary_factor"})
     lost += [f"rope_parameters.{key}" for key in _lost(rope_block(job.config).items, rope) if key not in lost]
     if lost:
         job.warnings.append(f"config keys that are not understood and have no effect: {listed(lost)}")

@@ -9,7 +9,7 @@ from specli.convert.lazy import LazyTensor
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.values import Values
 from specli.convert.vocab import llama_keys
-from specli.errors import FormatError
+from specli.errors import FormatError, UnsupportedError
 
 TOP = (
     Row("model.embed_tokens.weight", "token_embd.weight", "V E"),
@@ -36,6 +36,8 @@ FEED_FORWARD = (
     Row("mlp.up_proj.bias", "ffn_up.bias", "F", need="optional"),
     Row("mlp.down_proj.bias", "ffn_down.bias", "E", need="optional"),
 )
+
+NO_ROPE_STEP = 4
 
 
 def mixtral_experts(n_experts: int) -> tuple[Row, ...]:
@@ -89,20 +91,52 @@ def rename(name: str) -> str:
 
 def plan_llama(job: Job) -> Blueprint:
     """The blueprint of Llama, Mistral, SmolLM2 and Mixtral."""
+    n_experts = job.config.integer("num_local_experts") or 0
+    blueprint = plan_as(job, "llama", "Llama", mixtral_experts(n_experts) if n_experts else FEED_FORWARD)
+    blueprint.sizes = {**blueprint.sizes, "X": n_experts}
+    return blueprint
+
+
+def plan_smollm3(job: Job) -> Blueprint:
+    """The blueprint of SmolLM3, whose readers take every fourth layer as one that does not rotate."""
+    config = job.config
+    expected = [int((layer + 1) % NO_ROPE_STEP > 0) for layer in range(config.need("num_hidden_layers"))]
+    given, step = config.integers("no_rope_layers"), config.integer("no_rope_layer_interval")
+    if given not in (None, expected) or step not in (None, NO_ROPE_STEP):
+        raise UnsupportedError(
+            f"{config.path}: no_rope_layers is not every fourth layer, which is what files of smollm3 mean"
+        )
+    return plan_as(job, "smollm3", "SmolLM3")
+
+
+def plan_as(
+    job: Job,
+    architecture: str,
+    layout: str,
+    feed_forward: tuple[Row, ...] = FEED_FORWARD,
+    *,
+    keys: KeyValues | None = None,
+) -> Blueprint:
+    """The blueprint of a family with Llama's tensors.
+
+    Args:
+        job: The conversion.
+        architecture: Prefix of the keys.
+        layout: Shown to the user.
+        feed_forward: Rows of a layer's feed-forward.
+        keys: Shared keys, where they are not those of the config as it stands.
+    """
     config = job.config
     sizes = basic_sizes(config)
     n_layers = config.need("num_hidden_layers")
-    n_experts = config.integer("num_local_experts") or 0
-    sizes["X"] = n_experts
-    keys = shared_keys("llama", config, job.outtype, n_layers)
-    llama_extra_keys(keys, "llama", config)
-    feed_forward = mixtral_experts(n_experts) if n_experts else FEED_FORWARD
+    keys = shared_keys(architecture, config, job.outtype, n_layers) if keys is None else keys
+    llama_extra_keys(keys, architecture, config)
     rows = [*TOP, head_row(config)]
     for layer in range(n_layers):
         rows += at((*ATTENTION, *feed_forward), f"model.layers.{layer}.", f"blk.{layer}.")
     return Blueprint(
-        layout="Llama",
-        architecture="llama",
+        layout=layout,
+        architecture=architecture,
         rows=rows,
         sizes=sizes,
         keys=keys,

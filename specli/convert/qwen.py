@@ -5,7 +5,7 @@ from __future__ import annotations
 from specli.convert.changes import half, keep, stack
 from specli.convert.job import Job, basic_sizes
 from specli.convert.keys import shared_keys
-from specli.convert.llama import FEED_FORWARD, TOP, head_row
+from specli.convert.llama import FEED_FORWARD, HEAD, TOP, head_row
 from specli.convert.plan import Blueprint, Row, at
 from specli.convert.vocab import bpe_keys, qwen_keys
 
@@ -21,6 +21,12 @@ BIASES = (
     Row("self_attn.q_proj.bias", "attn_q.bias", "Q"),
     Row("self_attn.k_proj.bias", "attn_k.bias", "K"),
     Row("self_attn.v_proj.bias", "attn_v.bias", "K"),
+)
+SHARED_EXPERT = (
+    Row("mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", "S E"),
+    Row("mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", "S E"),
+    Row("mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", "E S"),
+    Row("mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", "1 E"),
 )
 HEAD_NORMS = (
     Row("self_attn.q_norm.weight", "attn_q_norm.weight", "D"),
@@ -81,6 +87,34 @@ def _plan(job: Job, architecture: str, layout: str, block: tuple[Row, ...]) -> B
 def plan_qwen2(job: Job) -> Blueprint:
     """The blueprint of Qwen2 and Qwen2.5."""
     return _plan(job, "qwen2", "Qwen2", (*ATTENTION, *BIASES, *FEED_FORWARD))
+
+
+def plan_qwen2_moe(job: Job) -> Blueprint:
+    """The blueprint of the Qwen 1.5 and 2 mixtures of experts, with a gated shared expert."""
+    config = job.config
+    sizes = basic_sizes(config)
+    n_experts = config.need("num_local_experts", "num_experts")
+    inner, shared = config.need("moe_intermediate_size"), config.need("shared_expert_intermediate_size")
+    sizes |= {"X": n_experts, "M": inner, "2M": 2 * inner, "S": shared}
+    if config.flag("norm_topk_prob"):
+        job.warnings.append("norm_topk_prob is true: the experts' weights are left as they are, as in llama.cpp")
+    stacked = any(name.endswith("mlp.experts.gate_up_proj") for name in job.checkpoint.tensors)
+    n_layers = config.need("num_hidden_layers")
+    keys = shared_keys("qwen2moe", config, job.outtype, n_layers)
+    keys.add("qwen2moe.expert_feed_forward_length", "u32", inner)
+    keys.add("qwen2moe.expert_shared_feed_forward_length", "u32", shared)
+    rows = [*TOP, HEAD]
+    block = (*ATTENTION, *BIASES, *expert_rows(n_experts, stacked=stacked), *SHARED_EXPERT)
+    for layer in range(n_layers):
+        rows += at(block, f"model.layers.{layer}.", f"blk.{layer}.")
+    return Blueprint(
+        layout="Qwen2-MoE",
+        architecture="qwen2moe",
+        rows=rows,
+        sizes=sizes,
+        keys=keys,
+        vocabulary=lambda: bpe_keys(job.checkpoint.directory, sizes["V"]),
+    )
 
 
 def plan_qwen3(job: Job) -> Blueprint:

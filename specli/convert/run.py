@@ -35,8 +35,10 @@ from specli.gguf.write import GGUFWriter
 from specli.hub import Hub, is_repository
 
 NOTHING = TensorPlan([], [], {}, [])
-ROPE_TYPES = frozenset({"default", "mrope", "linear", "yarn", "llama3", "dynamic", "proportional"})
+ROPE_TYPES = frozenset({"default", "mrope", "linear", "yarn", "llama3", "dynamic", "proportional", "su", "longrope"})
 """Kinds of rope scaling that are written, or that change nothing within the trained context."""
+READS_YARN = frozenset({"mistral3"})
+"""Architectures whose readers look at every setting of YaRN."""
 HEADROOM_BYTES = 16 << 20  # key-value pairs and alignment on top of tensor data
 
 
@@ -175,7 +177,8 @@ def check_config(layout: Layout, job: Job, blueprint: Blueprint) -> None:
         expected = " or ".join(layout.activations)
         raise UnsupportedError(f"{config.path}: activation {activation!r} is not handled, expected {expected}")
     has_norms = any(row.name.endswith("norm.weight") for row in blueprint.rows)
-    if has_norms and f"{blueprint.architecture}.attention.layer_norm_rms_epsilon" not in blueprint.keys:
+    epsilons = ("layer_norm_rms_epsilon", "layer_norm_epsilon")
+    if has_norms and not any(f"{blueprint.architecture}.attention.{name}" in blueprint.keys for name in epsilons):
         raise FormatError(f"{config.path}: rms_norm_eps is missing, expected a number")
     rope = rope_block(config)
     kind = rope_type(rope)
@@ -184,7 +187,7 @@ def check_config(layout: Layout, job: Job, blueprint: Blueprint) -> None:
         raise FormatError(f"{config.path}: {kind} rope scaling without factor")
     if kind in ("linear", "yarn") and factor is not None and not factor > 0:
         raise FormatError(f"{config.path}: factor of {kind} rope scaling is {factor:g}, expected more than 0")
-    if kind == "yarn":
+    if kind == "yarn" and blueprint.architecture not in READS_YARN:
         warn_of_yarn(job, full_rope(rope))
     if kind not in ROPE_TYPES:
         job.warnings.append(f"rope type {kind!r} is unknown and left out, as llama.cpp does")

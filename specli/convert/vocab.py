@@ -138,7 +138,7 @@ def read_merges(directory: Path) -> list[str]:
     return [" ".join(pair) for pair in pairs if len(pair) == 2]
 
 
-class _List:
+class TokenList:
     """Tokens, scores and types under construction, one entry per id."""
 
     def __init__(self, n: int) -> None:
@@ -152,13 +152,14 @@ class _List:
             self.texts[token], self.scores[token], self.types[token] = text, score, int(kind)
 
     def add_to(self, keys: KeyValues) -> None:
+        """Writes tokens, scores and types."""
         keys.add("tokenizer.ggml.tokens", "[str]", self.texts)
         keys.add("tokenizer.ggml.scores", "[f32]", self.scores)
         keys.add("tokenizer.ggml.token_type", "[i32]", self.types)
 
 
-def sentencepiece_keys(directory: Path, n_tokens: int) -> KeyValues:
-    """SentencePiece ("llama") from tokenizer.model, with added tokens from JSON files."""
+def piece_list(directory: Path, n_tokens: int) -> TokenList:
+    """The tokens of tokenizer.model, and those of added_tokens.json."""
     from sentencepiece import SentencePieceProcessor
 
     path = _need(directory, "tokenizer.model")
@@ -166,7 +167,7 @@ def sentencepiece_keys(directory: Path, n_tokens: int) -> KeyValues:
         model = SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError) as error:
         raise FormatError(f"{path}: not a SentencePiece model: {error}") from None
-    tokens = _List(n_tokens)
+    tokens = TokenList(n_tokens)
     for token in range(model.vocab_size()):
         kind = TokenType.NORMAL
         for is_kind, candidate in (
@@ -181,6 +182,12 @@ def sentencepiece_keys(directory: Path, n_tokens: int) -> KeyValues:
         tokens.put(token, model.IdToPiece(token), model.GetScore(token), kind)
     for text, token in (optional_object(directory / "added_tokens.json") or {}).items():
         tokens.put(_token_id(directory / "added_tokens.json", token), text, -1000.0, TokenType.USER_DEFINED)
+    return tokens
+
+
+def sentencepiece_keys(directory: Path, n_tokens: int) -> KeyValues:
+    """SentencePiece ("llama") from tokenizer.model, with added tokens from JSON files."""
+    tokens = piece_list(directory, n_tokens)
     config_path = directory / "tokenizer_config.json"
     config = Values(config_path, optional_object(config_path) or {})
     for number, entry in config.section("added_tokens_decoder").items.items():
@@ -191,11 +198,16 @@ def sentencepiece_keys(directory: Path, n_tokens: int) -> KeyValues:
             tokens.put(int(number), content, -1000.0, TokenType.CONTROL)
         else:
             tokens.put(int(number), content.replace(BLANK, " "), -1000.0, TokenType.USER_DEFINED)
+    return piece_keys(directory, tokens)
+
+
+def piece_keys(directory: Path, tokens: TokenList) -> KeyValues:
+    """The keys of a token list with scores ("llama")."""
     keys = KeyValues()
     keys.add("tokenizer.ggml.model", "str", "llama")
     keys.add("tokenizer.ggml.pre", "str", "default")
     tokens.add_to(keys)
-    SpecialTokens(directory, n_tokens=n_tokens).add_to(keys)
+    SpecialTokens(directory, n_tokens=len(tokens.texts)).add_to(keys)
     return keys
 
 
@@ -217,7 +229,7 @@ def has_byte_fallback(directory: Path) -> bool:
     )
 
 
-def fallback_list(directory: Path, n_tokens: int) -> _List:
+def fallback_list(directory: Path, n_tokens: int) -> TokenList:
     """The token list of a byte-fallback tokenizer.json: all scores -1000, specials are those named in the config.
 
     Padded to `n_tokens`, which llama.cpp does not do; its loader then refuses the model.
@@ -229,7 +241,7 @@ def fallback_list(directory: Path, n_tokens: int) -> _List:
     specials = {everything[text] for text in _special_texts(directory) if text in everything}
     texts = {token: text for text, token in everything.items()}
     added = sorted(token for token in texts if token >= len(base))
-    tokens = _List(max(n_tokens, len(base) + len(added)))
+    tokens = TokenList(max(n_tokens, len(base) + len(added)))
     for token in range(len(base)):
         if token not in texts:
             raise FormatError(f"{path}: token id {token} is missing")
@@ -255,13 +267,7 @@ def _special_texts(directory: Path) -> set[str]:
 
 def fallback_keys(directory: Path, n_tokens: int) -> KeyValues:
     """Byte-fallback BPE ("llama") from tokenizer.json."""
-    tokens = fallback_list(directory, n_tokens)
-    keys = KeyValues()
-    keys.add("tokenizer.ggml.model", "str", "llama")
-    keys.add("tokenizer.ggml.pre", "str", "default")
-    tokens.add_to(keys)
-    SpecialTokens(directory, n_tokens=len(tokens.texts)).add_to(keys)
-    return keys
+    return piece_keys(directory, fallback_list(directory, n_tokens))
 
 
 def llama_keys(directory: Path, n_tokens: int) -> KeyValues:

@@ -175,11 +175,13 @@ class RopeTable:
         cos: `[capacity, n_rot/2]` float32, m·cos(θ_k(p)).
         sin: `[capacity, n_rot/2]` float32, m·sin(θ_k(p)).
         interleaved: True pairs (2k, 2k+1) (NORM), False pairs (k, k + n_rot/2) (NEOX). Elements from n_rot on pass.
+        queries: The table for queries where they get another one than keys, or None.
     """
 
     cos: Array
     sin: Array
     interleaved: bool
+    queries: RopeTable | None = None
 
     @property
     def n_rot(self) -> int:
@@ -455,6 +457,10 @@ class Ops(ABC):
     @abstractmethod
     def centre(self, out: Buffer) -> None:
         """`out -= mean(out)`, the mean of each row; with an RMS norm behind it a layer norm."""
+
+    @abstractmethod
+    def gelu(self, out: Buffer) -> None:
+        """The tanh form of GELU, as in `Activation.GELU` with up = 1."""
 
     @abstractmethod
     def softcap(self, out: Buffer, cap: float) -> None:

@@ -14,18 +14,34 @@ if TYPE_CHECKING:
 
 # general.architecture -> module below specli.models, class
 ARCHITECTURES: dict[str, tuple[str, str]] = {
+    "cohere2": ("cohere2", "Cohere2"),
     "deepseek2": ("deepseek2", "DeepSeek2"),
+    "ernie4_5": ("ernie4_5", "Ernie45"),
+    "ernie4_5-moe": ("ernie4_5", "Ernie45MoE"),
+    "exaone4": ("exaone4", "Exaone4"),
+    "gemma2": ("gemma2", "Gemma2"),
     "gemma3": ("gemma3", "Gemma3"),
     "gemma4": ("gemma4", "Gemma4"),
+    "glm4": ("glm4", "Glm4"),
     "glm4moe": ("glm4moe", "Glm4MoE"),
     "gpt-oss": ("gpt_oss", "GptOss"),
+    "granite": ("granite", "Granite"),
+    "granitemoe": ("granite", "Granite"),
+    "hunyuan-dense": ("hunyuan_dense", "HunyuanDense"),
     "llama": ("llama", "Llama"),
+    "llama4": ("llama4", "Llama4"),
+    "mistral3": ("mistral3", "Mistral3"),
+    "olmo2": ("olmo2", "Olmo2"),
+    "phi3": ("phi3", "Phi3"),
     "qwen2": ("qwen2", "Qwen2"),
+    "qwen2moe": ("qwen2", "Qwen2MoE"),
     "qwen3": ("qwen3", "Qwen3"),
     "qwen35": ("qwen35", "Qwen35"),
     "qwen35moe": ("qwen35", "Qwen35MoE"),
     "qwen3next": ("qwen35", "Qwen3Next"),
     "qwen3moe": ("qwen3", "Qwen3MoE"),
+    "smollm3": ("smollm3", "SmolLM3"),
+    "starcoder2": ("starcoder2", "Starcoder2"),
 }
 DRAFT_ARCHITECTURES = frozenset({"dflash", "eagle", "eagle3", "gemma4-assistant", "medusa"})
 

@@ -33,6 +33,9 @@ class RopeConfig:
         n_ctx_original: Context before scaling, tokens; YaRN's correction range and longrope's switch refer to it.
         attention_factor: Multiplies cos and sin.
         uses_factors: The angles are divided by the file's `rope_freqs.weight`, where it has one.
+        beta_fast: Rotations within the original context from which on YaRN leaves an angle alone.
+        beta_slow: Rotations below which YaRN divides the angle by the whole factor.
+        temperature: What queries are multiplied by besides, or None.
     """
 
     n_rot: int
@@ -43,6 +46,24 @@ class RopeConfig:
     n_ctx_original: int = 0
     attention_factor: float = 1.0
     uses_factors: bool = True
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    temperature: Temperature | None = None
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A factor on queries that grows with their position p: `1 + scale · ln(1 + ⌊(p + offset) / length⌋)`.
+
+    Attributes:
+        scale: Growth.
+        length: Positions with the same factor.
+        offset: Added to positions.
+    """
+
+    scale: float
+    length: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,6 +150,9 @@ class LayerConfig:
         rope: Its rotary angles.
         attention_scale: Factor on q·k.
         window: Sliding window in positions, the token itself included; 0 = sees everything.
+        chunk: Positions that see only each other, counted from 0; 0 = no chunks.
+        is_rotated: Queries and keys are rotated; False: attention does not know positions (NoPE).
+        attention_softcap: c·tanh(s/c) on the scaled scores when c > 0.
         kv_source: The earlier layer whose keys and values it reads, having none itself; None = its own.
         experts: Its mixture of experts; None = dense.
         delta: Its delta net, instead of attention; None = attention.
@@ -144,6 +168,9 @@ class LayerConfig:
     rope: RopeConfig
     attention_scale: float
     window: int = 0
+    chunk: int = 0
+    is_rotated: bool = True
+    attention_softcap: float = 0.0
     kv_source: int | None = None
     experts: ExpertConfig | None = None
     delta: DeltaConfig | None = None
@@ -162,9 +189,11 @@ class ModelConfig:
         n_layers: Layers of the trunk, N; MTP layers are not counted.
         n_nextn_layers: MTP layers after the trunk.
         layers: One record per layer, MTP layers included.
-        rms_eps: ε of every RMS norm.
+        rms_eps: ε of every norm.
         activation: How feed-forwards join gate and up.
         embedding_scale: Factor on embedding rows.
+        residual_scale: Factor on what attention and feed-forward add to the residual stream.
+        logit_scale: Factor on the logits.
         logit_softcap: c·tanh(l/c) on the logits when c > 0.
         nextn_is_normed: The hidden state for MTP heads is taken after `output_norm` (gpt-oss: before).
         n_experts: Experts per layer, 0 = dense.
@@ -182,6 +211,8 @@ class ModelConfig:
     rms_eps: float
     activation: Activation = Activation.SILU
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     logit_softcap: float = 0.0
     nextn_is_normed: bool = True
     n_experts: int = 0
@@ -189,8 +220,12 @@ class ModelConfig:
     is_causal: bool = True
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile) -> ModelConfig:
+    def from_gguf(cls, file: GGUFFile, *, eps: str = "attention.layer_norm_rms_epsilon") -> ModelConfig:
         """The keys that every architecture shares.
+
+        Args:
+            file: An open GGUF file.
+            eps: The key of the norms' ε, which is another one for layer norms.
 
         Raises:
             FormatError: A key is missing, of another type, or out of range; names file and key.
@@ -222,7 +257,7 @@ class ModelConfig:
                 LayerConfig(heads, kv_heads, head_size_k, head_size_v, width, rope, head_size_k**-0.5)
                 for heads, kv_heads, width in zip(n_heads, n_kv_heads, n_ff, strict=True)
             ),
-            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            rms_eps=keys.number(eps),
             n_experts=keys.integer("expert_count", 0),
             is_causal=file.metadata.get(keys.full("attention.causal"), "bool", True),
         )

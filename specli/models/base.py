@@ -19,7 +19,7 @@ from specli.gguf.quant import QuantType
 from specli.kernels.ops import Array, Buffer, Executor, Extent, Ops, RopeTable, Weight, host, tensor_of
 from specli.models.architecture import ModelConfig, RopeConfig
 from specli.models.cache import KVCache
-from specli.models.layers import Layer, RMSNorm, Rows, Scratch
+from specli.models.layers import Layer, Norm, RMSNorm, Rows, Scratch
 from specli.models.rope import rope_table
 from specli.models.tensors import Need, Tensors, Vector, value_of
 
@@ -149,7 +149,7 @@ class Model(ABC):
         self._token_embd = tensors.matrix("token_embd.weight", embedding)
         self.claim(tensors)
         self._layers = [self.layer(config, tensors, index) for index in range(config.n_layers)]
-        self._output_norm = RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
+        self._output_norm = self.last_norm(config, tensors)
         self._output = tensors.matrix("output.weight", embedding, "optional") or self._token_embd  # absent: tied
         self._output_bias = tensors.vector("output.bias", config.n_vocab, self.output_bias)
         rope_factors = self._claim_rope_factors(tensors)
@@ -167,6 +167,11 @@ class Model(ABC):
     @abstractmethod
     def layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
         """Claims the tensors of layer `index` and puts the layer together."""
+
+    @classmethod
+    def last_norm(cls, config: ModelConfig, tensors: Tensors) -> Norm:
+        """The norm before the head."""
+        return RMSNorm(tensors, "output_norm.weight", config.n_embd, eps=config.rms_eps)
 
     @classmethod
     def nextn_layer(cls, config: ModelConfig, tensors: Tensors, index: int) -> Layer:
@@ -190,7 +195,7 @@ class Model(ABC):
         return self._output.value
 
     @property
-    def output_norm(self) -> RMSNorm:
+    def output_norm(self) -> Norm:
         """The norm before the head; draft networks that read normed states borrow it."""
         return self._output_norm
 
@@ -318,6 +323,8 @@ class Model(ABC):
 
     def _trace_head(self, ops: Ops, logits: Buffer, last: Buffer) -> None:
         ops.linear([logits], last, [self._output.value], biases=[value_of(self._output_bias)])
+        if self.config.logit_scale != 1:
+            ops.scale(logits, self.config.logit_scale)
         if self.config.logit_softcap > 0:
             ops.softcap(logits, self.config.logit_softcap)
 

@@ -70,12 +70,35 @@ class Experts:
         self, ops: Ops, out: Buffer, x: Buffer, router_x: Buffer, rows: Rows, *, accumulate: bool = False
     ) -> None:
         """`out (+)= experts(x)`, routed by another input than the experts get."""
+        weights, chosen = self._trace_choice(ops, router_x, rows)
+        results = self._trace_results(ops, x, chosen, rows, out.width)
+        ops.weighted_sum(out, results, weights, accumulate=accumulate)
+
+    def trace_weighted_input(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
+        """`out (+)= expert(w·x)` for the one expert of a row: its input is weighted, not what it gives (llama4)."""
+        assert self._config.n_used == 1, "each choice would need an input of its own"
+        weights, chosen = self._trace_choice(ops, x, rows)
+        weighted = rows.scratch.buffer("weighted_input", x.width)
+        ops.weighted_sum(weighted, x, weights)
+        results = self._trace_results(ops, weighted, chosen, rows, out.width)
+        if accumulate:
+            ops.add(out, results)
+        else:
+            ops.copy(out, results)
+
+    def _trace_choice(self, ops: Ops, x: Buffer, rows: Rows) -> tuple[Buffer, Buffer]:
+        """Weights `[T, n_used]` and numbers of the chosen experts."""
         config = self._config
         logits = rows.scratch.buffer("router", config.n_experts)
-        ops.linear([logits], router_x, [self.ffn_gate_inp.value], biases=[value_of(self.ffn_gate_inp_bias)])
+        ops.linear([logits], x, [self.ffn_gate_inp.value], biases=[value_of(self.ffn_gate_inp_bias)])
         chosen = rows.scratch.buffer("chosen", config.n_used, is_int=True)
         weights = rows.scratch.buffer("expert_weights", config.n_used)
         ops.route(weights, chosen, logits, self._routing())
+        return weights, chosen
+
+    def _trace_results(self, ops: Ops, x: Buffer, chosen: Buffer, rows: Rows, width: int) -> Buffer:
+        """`[T, n_used·width]`: what the chosen experts give, side by side."""
+        config = self._config
         inner = rows.scratch.buffer("expert_inner", config.n_used * config.n_ff)
         ops.expert_gated_linear(
             inner,
@@ -87,9 +110,9 @@ class Experts:
             gate_bias=value_of(self.ffn_gate_exps_bias),
             up_bias=value_of(self.ffn_up_exps_bias),
         )
-        results = rows.scratch.buffer("expert_results", config.n_used * out.width)
+        results = rows.scratch.buffer("expert_results", config.n_used * width)
         ops.expert_linear(results, inner, chosen, self.ffn_down_exps.value, bias=value_of(self.ffn_down_exps_bias))
-        ops.weighted_sum(out, results, weights, accumulate=accumulate)
+        return results
 
     def _routing(self) -> RoutingSpec:
         config = self._config

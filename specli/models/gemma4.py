@@ -14,7 +14,7 @@ from specli.kernels.ops import Activation, Buffer, Gating, Ops
 from specli.models.architecture import ExpertConfig, Keys, LayerConfig, ModelConfig
 from specli.models.base import Model
 from specli.models.experts import Experts
-from specli.models.layers import Attention, FeedForward, Layer, RMSNorm, Rows, add_normed
+from specli.models.layers import Attention, FeedForward, Layer, RMSNorm, Rows, add_normed, normed_rows
 from specli.models.tensors import Tensors
 
 _DEFAULT_WINDOW_BASE = 10000.0
@@ -123,8 +123,8 @@ class Gemma4Layer(Layer):
             super().trace_feed_forward(ops, x, rows)
             return
         assert self.post_ffw_norm is not None, "gemma4 has post-norms"
-        normed, branch = rows.scratch.buffer("normed", x.width), rows.scratch.buffer("branch", x.width)
-        self.ffn_norm.trace(ops, normed, x)
+        branch = rows.scratch.buffer("branch", x.width)
+        normed = normed_rows(ops, x, self.ffn_norm, rows)
         self.feed_forward.trace(ops, branch, normed, rows)
         self.mixture.trace(ops, branch, x, rows)
         add_normed(ops, x, branch, self.post_ffw_norm)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -124,8 +124,39 @@ class RMSNorm:
         ops.rms_norm(out, x, self.weight.value, eps=self.eps)
 
 
+class LayerNorm:
+    """`(x - mean(x)) / deviation(x) ⊙ weight + bias`.
+
+    Args:
+        tensors: Claims.
+        name: Tensor name without suffix.
+        size: Elements of a row.
+        eps: Added to the variance.
+        bias: Whether there is one.
+    """
+
+    def __init__(self, tensors: Tensors, name: str, size: int, *, eps: float, bias: Need = "no") -> None:
+        self.weight: Vector = tensors.vector(f"{name}.weight", size)
+        self.bias = tensors.vector(f"{name}.bias", size, bias)
+        self.eps = eps
+
+    def trace(self, ops: Ops, out: Buffer, x: Buffer) -> None:
+        """`out = norm(x)`; may be in place."""
+        if out is not x:
+            ops.copy(out, x)
+        ops.centre(out)
+        ops.rms_norm(out, out, self.weight.value, eps=self.eps)
+        if self.bias is not None:
+            ops.add_row(out, self.bias.value)
+
+
+Norm = RMSNorm | LayerNorm
+HeadNorms = Literal["before", "after", "across", "after, weightless"]
+"""Norms of queries and keys: of each head before the angles or after them, or across all heads before them."""
+
+
 class Attention:
-    """Projections, per-head norms, rotary angles, cache write, attention, output projection.
+    """Projections, norms of queries and keys, rotary angles, cache write, attention, output projection.
 
     Args:
         tensors: Claims.
@@ -134,7 +165,8 @@ class Attention:
         n_embd: Width of the output.
         eps: ε of the head norms.
         n_in: Width of the input; None = `n_embd` (EAGLE-3: twice that).
-        head_norms: Whether queries and keys are RMS-normed per head, before the angles (`attn_q_norm`, `attn_k_norm`).
+        head_norms: Whether queries and keys are RMS-normed (`attn_q_norm`, `attn_k_norm`).
+        norms_stand: Where, and over what; "after, weightless" needs no tensors.
         sinks: Whether heads have a learned extra logit (`attn_sinks`).
         biases: Whether queries, keys and values have biases.
         output_bias: Whether the output projection has one.
@@ -156,6 +188,7 @@ class Attention:
         eps: float,
         n_in: int | None = None,
         head_norms: Need = "no",
+        norms_stand: HeadNorms = "before",
         sinks: Need = "no",
         biases: Need = "optional",
         output_bias: Need = "optional",
@@ -196,10 +229,12 @@ class Attention:
         separate: Need = biases if self._fused_bias is None else "no"
         self._biases = [tensors.vector(f"{prefix}{name}.bias", n, separate) for name, n in widths.items()]
         self._norm_values = norm_values or self._values_from_keys
-        head_size = config.head_size_k
-        self.attn_q_norm = RMSNorm.claim(tensors, f"{prefix}attn_q_norm.weight", head_size, head_norms, eps=eps)
+        self._norms_stand = norms_stand
+        n_normed = (config.n_heads, config.n_kv_heads) if norms_stand == "across" else (1, 1)
+        q_size, k_size = (n * config.head_size_k for n in n_normed)
+        self.attn_q_norm = RMSNorm.claim(tensors, f"{prefix}attn_q_norm.weight", q_size, head_norms, eps=eps)
         key_norm = head_norms if self._has_keys else "no"
-        self.attn_k_norm = RMSNorm.claim(tensors, f"{prefix}attn_k_norm.weight", head_size, key_norm, eps=eps)
+        self.attn_k_norm = RMSNorm.claim(tensors, f"{prefix}attn_k_norm.weight", k_size, key_norm, eps=eps)
         self.attn_sinks = tensors.vector(f"{prefix}attn_sinks.weight", config.n_heads, sinks)
         n_heads_out = config.n_heads * config.head_size_v
         self.attn_output = tensors.matrix(f"{prefix}attn_output.weight", (n_embd, n_heads_out))
@@ -224,6 +259,8 @@ class Attention:
             self._config.attention_scale,
             window=self._config.window,
             sinks=value_of(self.attn_sinks),
+            chunk=self._config.chunk,
+            softcap=self._config.attention_softcap,
         )
         ops.attention(attended, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends)
         if cache.rotation_v:
@@ -257,7 +294,8 @@ class Attention:
             self._project(ops, [q, k, v], x)
         if self._is_gated:
             q = q.columns(0, q.width // 2)
-        self._turn(ops, q, self.attn_q_norm, rows, rope, cache.rotation_k)
+        turns = rope.queries or rope
+        self._turn(ops, q, self.attn_q_norm, rows, turns, cache.rotation_k)
         if self._has_keys:
             self._store(ops, k, v, rows, cache, rope)
         return q
@@ -280,9 +318,15 @@ class Attention:
 
     def _turn(self, ops: Ops, heads: Buffer, norm: RMSNorm | None, rows: Rows, rope: RopeTable, rotation: int) -> None:
         """Norm, rotary angles and Hadamard rotation of queries or keys, in place."""
-        if norm is not None:
+        is_after = self._norms_stand.startswith("after")
+        if norm is not None and not is_after:
             norm.trace(ops, heads, heads)
-        ops.rope(heads, rows.positions, rope, head_size=self._config.head_size_k)
+        if self._config.is_rotated:
+            ops.rope(heads, rows.positions, rope, head_size=self._config.head_size_k)
+        if norm is not None and is_after:
+            norm.trace(ops, heads, heads)
+        if self._norms_stand == "after, weightless":
+            ops.rms_norm_heads(heads, heads, head_size=self._config.head_size_k, eps=self._eps)
         if rotation:
             ops.rotate(heads, block=rotation)
 
@@ -350,27 +394,55 @@ class FeedForward:
         ops.linear([out], inner, [self.ffn_down.value], biases=[bias], accumulate=accumulate)
 
 
+class JoinedFeedForward:
+    """`down(act(gate(x), up(x)))` of a file whose `ffn_up` holds gate rows before up rows.
+
+    Args:
+        tensors: Claims.
+        prefix: Such as `blk.0.`.
+        n_embd: Width of input and output.
+        n_ff: Inner width.
+        activation: How gate and up are joined.
+    """
+
+    def __init__(self, tensors: Tensors, prefix: str, n_embd: int, n_ff: int, activation: Activation) -> None:
+        self._n_ff = n_ff
+        self._activation = activation
+        self.ffn_up = tensors.matrix(f"{prefix}ffn_up.weight", (2 * n_ff, n_embd))
+        self.ffn_down = tensors.matrix(f"{prefix}ffn_down.weight", (n_embd, n_ff))
+
+    def trace(self, ops: Ops, out: Buffer, x: Buffer, rows: Rows, *, accumulate: bool = False) -> None:
+        """`out (+)= feed_forward(x)`."""
+        both = rows.scratch.buffer("ffn", 2 * self._n_ff)
+        ops.linear([both], x, [self.ffn_up.value])
+        gate = both.columns(0, self._n_ff)
+        ops.join(gate, both.columns(self._n_ff, both.width), self._activation)
+        ops.linear([out], gate, [self.ffn_down.value], accumulate=accumulate)
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The pre-norm block (docs/targets.md §3): attention, then feed-forward, each added to the residual stream.
+    """A block (docs/targets.md §3): attention, then feed-forward, each added to the residual stream.
 
     Attributes:
-        attn_norm: Before attention.
+        attn_norm: Before attention, or None.
         attention: Writes its own keys and values.
-        ffn_norm: Before the feed-forward.
+        ffn_norm: Before the feed-forward, or None.
         feed_forward: Dense or experts.
         post_attention_norm: On the attention's output before it is added (gemma), or None.
         post_ffw_norm: The same for the feed-forward.
         layer_output_scale: Factor on the whole stream at the end (gemma4), or None.
+        residual_scale: Factor on both branches before they are added (granite).
     """
 
-    attn_norm: RMSNorm
+    attn_norm: Norm | None
     attention: AttentionPart
-    ffn_norm: RMSNorm
+    ffn_norm: Norm | None
     feed_forward: FeedForwardPart
     post_attention_norm: RMSNorm | None = None
     post_ffw_norm: RMSNorm | None = None
     layer_output_scale: Scalar | None = None
+    residual_scale: float = 1.0
 
     def trace(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
         """Advances the residual stream `x` `[T, D]` by one layer, in place."""
@@ -380,25 +452,27 @@ class Layer:
 
     def trace_attention(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
         """Adds attention, or what takes its place, to the residual stream."""
-        normed = rows.scratch.buffer("normed", x.width)
-        self.attn_norm.trace(ops, normed, x)
-        if self.post_attention_norm is None:
+        normed = normed_rows(ops, x, self.attn_norm, rows)
+        if self._adds_directly(self.post_attention_norm):
             self.attention.trace(ops, x, normed, rows, cache, rope, accumulate=True)
         else:
             branch = rows.scratch.buffer("branch", x.width)
             self.attention.trace(ops, branch, normed, rows, cache, rope)
-            add_normed(ops, x, branch, self.post_attention_norm)
+            add_normed(ops, x, branch, self.post_attention_norm, scale=self.residual_scale)
 
     def trace_feed_forward(self, ops: Ops, x: Buffer, rows: Rows) -> None:
         """Adds the feed-forward to the residual stream."""
-        normed = rows.scratch.buffer("normed", x.width)
-        self.ffn_norm.trace(ops, normed, x)
-        if self.post_ffw_norm is None:
+        normed = normed_rows(ops, x, self.ffn_norm, rows)
+        if self._adds_directly(self.post_ffw_norm):
             self.feed_forward.trace(ops, x, normed, rows, accumulate=True)
         else:
             branch = rows.scratch.buffer("branch", x.width)
             self.feed_forward.trace(ops, branch, normed, rows)
-            add_normed(ops, x, branch, self.post_ffw_norm)
+            add_normed(ops, x, branch, self.post_ffw_norm, scale=self.residual_scale)
+
+    def _adds_directly(self, norm: RMSNorm | None) -> bool:
+        """Whether what a branch gives goes into the stream as it is."""
+        return norm is None and self.residual_scale == 1
 
     def trace_end(self, ops: Ops, x: Buffer, rows: Rows) -> None:
         """What the layer does to the residual stream after both branches, such as scaling it."""
@@ -406,7 +480,19 @@ class Layer:
             ops.scale(x, self.layer_output_scale.value)
 
 
-def add_normed(ops: Ops, x: Buffer, branch: Buffer, norm: RMSNorm) -> None:
-    """`x += norm(branch)`; the branch is overwritten."""
-    norm.trace(ops, branch, branch)
+def normed_rows(ops: Ops, x: Buffer, norm: Norm | None, rows: Rows) -> Buffer:
+    """What a branch reads: the stream after its norm, or the stream itself."""
+    if norm is None:
+        return x
+    normed = rows.scratch.buffer("normed", x.width)
+    norm.trace(ops, normed, x)
+    return normed
+
+
+def add_normed(ops: Ops, x: Buffer, branch: Buffer, norm: RMSNorm | None, *, scale: float = 1.0) -> None:
+    """`x += scale · norm(branch)`; the branch is overwritten."""
+    if norm is not None:
+        norm.trace(ops, branch, branch)
+    if scale != 1:
+        ops.scale(branch, scale)
     ops.add(x, branch)

@@ -13,7 +13,7 @@ from specli.models.architecture import ExpertConfig, Keys, ModelConfig
 from specli.models.base import Model
 from specli.models.experts import Experts
 from specli.models.layers import Attention, FeedForward, FeedForwardPart, Layer, RMSNorm
-from specli.models.tensors import Tensors
+from specli.models.tensors import Need, Tensors
 
 
 def require_plain_heads(file: GGUFFile, config: ModelConfig) -> None:
@@ -27,7 +27,7 @@ def require_plain_heads(file: GGUFFile, config: ModelConfig) -> None:
 class Llama(Model):
     """Pre-norm layers with adjacent-pair rotary angles and SiLU feed-forward."""
 
-    rope_factors = "optional"
+    rope_factors: Need = "optional"
 
     @classmethod
     def configure(cls, file: GGUFFile) -> ModelConfig:

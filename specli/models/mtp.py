@@ -46,7 +46,8 @@ class MTPBlock:
         self.shared_head_norm = RMSNorm.claim(tensors, f"{prefix}shared_head_norm.weight", width, "optional", eps=eps)
         self.layer = family.nextn_layer(config, tensors, index)
         assert isinstance(self.layer.attention, Attention | LatentAttention), "MTP blocks have attention"
-        self.attention = self.layer.attention
+        assert self.layer.attn_norm is not None, "and a norm before it"
+        self.attention, self.attn_norm = self.layer.attention, self.layer.attn_norm
 
     def trace_input(self, ops: Ops, embeddings: Weight, tokens: Buffer, states: Buffer, rows: Rows) -> Buffer:
         """`[T, D]`: what enters the layer, of tokens and the states before them."""
@@ -61,7 +62,7 @@ class MTPBlock:
     def inject(self, ops: Ops, x: Buffer, rows: Rows, cache: CacheLayer, rope: RopeTable) -> None:
         """Writes only keys and values of the rows to the cache."""
         normed = rows.scratch.buffer("normed", x.width)
-        self.layer.attn_norm.trace(ops, normed, x)
+        self.attn_norm.trace(ops, normed, x)
         self.attention.inject(ops, normed, rows, cache, rope)
 
 

@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from specli.kernels.ops import Array, Executor, RopeTable, host
-from specli.models.architecture import RopeConfig
+from specli.models.architecture import RopeConfig, Temperature
 
-_YARN_BETA_FAST = 32.0  # the betas stored in files are ignored, as llama.cpp does for these architectures
-_YARN_BETA_SLOW = 1.0
 _FINE = 64  # positions that share a coarse angle
 
 
@@ -37,7 +35,17 @@ def rope_table(config: RopeConfig, capacity: int, executor: Executor, *, factors
     else:
         frequency = frequency / config.factor
     cos, sin = _turns(frequency, capacity, magnitude)
-    return RopeTable(executor.array(cos), executor.array(sin), config.interleaved)
+    queries = None
+    if config.temperature is not None:
+        grown = temperatures(config.temperature, capacity)[:, None]
+        queries = RopeTable(executor.array(cos * grown), executor.array(sin * grown), config.interleaved)
+    return RopeTable(executor.array(cos), executor.array(sin), config.interleaved, queries)
+
+
+def temperatures(config: Temperature, capacity: int) -> npt.NDArray[np.float32]:
+    """`[capacity]`, the factor on queries of every position."""
+    steps = (np.arange(capacity) + config.offset) // config.length
+    return (1 + config.scale * np.log1p(steps)).astype(np.float32)
 
 
 def _turns(
@@ -65,6 +73,6 @@ def _correction_range(config: RopeConfig) -> tuple[float, float]:
         turns = math.log(config.n_ctx_original / (2 * math.pi * rotations))
         return config.n_rot * turns / (2 * math.log(config.base))
 
-    low = max(0, math.floor(pair_with(_YARN_BETA_FAST)))
-    high = min(config.n_rot - 1, math.ceil(pair_with(_YARN_BETA_SLOW)))
+    low = max(0, math.floor(pair_with(config.beta_fast)))
+    high = min(config.n_rot - 1, math.ceil(pair_with(config.beta_slow)))
     return low, high

@@ -10,7 +10,7 @@ import pytest
 from specli.convert.checkpoint import Checkpoint
 from specli.convert.dequant import dequantised
 from specli.errors import SpecliError
-from tests.support.checkpoints import Stored, stored, write_checkpoint
+from tests.support.hf_files import Stored, stored, write_checkpoint
 
 ONE, TWO, HALF, MINUS_ONE = 0x38, 0x40, 0x30, 0xB8  # fp8 E4M3
 

@@ -8,7 +8,8 @@ import pytest
 
 from specli.convert import ConvertConfig, convert, known
 from specli.errors import SpecliError
-from tests.support.checkpoints import CASES, SLIDING, write_json
+from tests.support.checkpoints import CASES, SLIDING
+from tests.support.hf_files import write_json
 
 EXAMPLES = {
     "EAGLE": "eagle-safeai",
@@ -31,6 +32,22 @@ EXAMPLES = {
     "Qwen3.5": "qwen35",
     "Qwen3-Next": "qwen3-next",
     "Qwen3.5-MoE": "qwen35-moe",
+    "SmolLM3": "smollm3",
+    "Llama 4": "llama4",
+    "Mistral 3": "mistral3",
+    "Phi-3": "phi3-long",
+    "OLMo 2": "olmo3",
+    "Granite": "granite",
+    "Granite-MoE": "granitemoe-shared",
+    "GLM-4": "glm4",
+    "Qwen2-MoE": "qwen2moe",
+    "EXAONE 4": "exaone4-32b",
+    "Cohere 2": "cohere2",
+    "ERNIE 4.5": "ernie4_5",
+    "ERNIE 4.5-MoE": "ernie4_5-moe",
+    "Hunyuan": "hunyuan-dense",
+    "StarCoder 2": "starcoder2",
+    "Gemma 2": "gemma2",
 }
 VALUES: dict[str, Any] = {
     "partial_rotary_factor": 0.125, "layer_types": [SLIDING], "eagle_config": {"use_aux_hidden_state": False},
@@ -42,7 +59,8 @@ VALUES: dict[str, Any] = {
     "query_pre_attn_scalar": 77, "attn_logit_softcapping": 20.0, "rope_local_base_freq": 5000.0,
     "attention_multiplier": 0.3, "residual_multiplier": 0.3, "embedding_multiplier": 3.0, "logits_scaling": 3.0,
     "scoring_func": "softmax", "mlp_layer_types": ["dense", "dense", "sparse"],
-    "logit_scale": 0.3, "clip_qkv": 8.0, "no_rope_layers": [1, 0],
+    "logit_scale": 0.3, "clip_qkv": 8.0, "no_rope_layers": [1, 0], "moe_layer_end_index": 2,
+    "rotary_pct": 0.5, "attn_scale": 0.2,
 }  # fmt: skip
 FLAGS = {
     "confidence_head_with_markov",
@@ -58,6 +76,7 @@ NEEDS_MORE = {  # keys that matter with another one only, or change values and n
     "Gemma 4 assistant": {"attention_k_eq_v", "sliding_window_pattern", "vocab_size_per_layer_input"},
     "DeepSeek": {"num_nextn_predict_layers"},
     "GLM-4.7-Flash": {"mlp_layer_types"},
+    "Qwen2-MoE": {"norm_topk_prob"},
     "Qwen3.5": {"partial_rotary_factor"},
     "Qwen3.5-MoE": {"partial_rotary_factor"},
 }

@@ -9,7 +9,8 @@ from specli.convert import ConvertConfig, convert
 from specli.errors import UsageError
 from specli.gguf.file import GGUFFile
 from specli.gguf.origin import EMBEDDINGS, NAME, VOCABULARY, cosine, other_target, sampled_rows, vocabulary_hash
-from tests.support.checkpoints import CASES, Stored, read_safetensors, write_safetensors
+from tests.support.checkpoints import CASES
+from tests.support.hf_files import Stored, read_safetensors, write_safetensors
 
 
 def made(tmp_path: Path, name: str, **changes: object) -> Path:

@@ -12,21 +12,16 @@ import pytest
 import torch
 
 from specli.convert import ConvertConfig, convert
+from specli.convert.layouts import LAYOUTS
 from specli.errors import SpecliError
-from tests.support.checkpoints import (
-    CASES,
-    DRAFT_V,
-    E,
+from tests.support.checkpoints import CASES, DRAFT_V, E, dflash_shapes, draft_offsets, eagle3_shapes, vocabulary_map
+from tests.support.hf_files import (
     Stored,
     V,
     bf16,
-    dflash_shapes,
-    draft_offsets,
-    eagle3_shapes,
     random_tensors,
     read_safetensors,
     stored,
-    vocabulary_map,
     write_checkpoint,
     write_json,
     write_safetensors,
@@ -357,16 +352,7 @@ def test_pickle_that_is_no_archive(tmp_path: Path) -> None:
 
 # --- configs --------------------------------------------------------------------------------------------------------
 
-KNOWN = (
-    "known: DFlash2DraftModel, DFlashDraftModel, DFlashSpeculator, DSparkDraftModel, DSparkSpeculator, "
-    "Eagle3DraftModel, Eagle3LlamaForCausalLM, Eagle3Speculator, Gemma3ForCausalLM, Gemma3ForConditionalGeneration, "
-    "Gemma4AssistantForCausalLM, Gemma4DSparkModel, Gemma4Eagle3Model, Gemma4ForCausalLM, "
-    "Gemma4ForConditionalGeneration, Gemma4UnifiedAssistantForCausalLM, Gemma4UnifiedForConditionalGeneration, "
-    "Glm4MoeForCausalLM, GptOssForCausalLM, LLaMAForCausalLM, Lfm2DSparkDraftModel, LingDSparkModel, "
-    "LlamaForCausalLM, LlamaForCausalLMEagle3, LlamaModel, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, "
-    "Qwen2Model, Qwen3DSparkModel, Qwen3Eagle3Model, Qwen3ForCausalLM, Qwen3Model, Qwen3MoeForCausalLM, "
-    "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Qwen3_5MoeForCausalLM, Qwen3_5MoeForConditionalGeneration"
-)
+KNOWN = "known: " + ", ".join(sorted(name for layout in LAYOUTS for name in layout.architectures))
 CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ["BertModel"]}, f"qwen3/config.json: unknown architecture BertModel | {KNOWN}"),
     ({"architectures": ...}, f"qwen3/config.json: unknown architecture none | {KNOWN}"),

@@ -13,7 +13,7 @@ from specli.convert import ConvertConfig, convert
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantTensor
 from specli.tokenizer import Tokenizer
-from tests.support.checkpoints import Stored, write_safetensors
+from tests.support.hf_files import Stored, write_safetensors
 from tests.support.running import all_logits, open_model
 
 TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}

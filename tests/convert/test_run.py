@@ -15,7 +15,8 @@ from specli.convert import ConvertConfig, Progress, convert
 from specli.convert.records import OUTTYPES
 from specli.errors import FormatError, ResourceError, UsageError
 from specli.gguf.file import GGUFFile
-from tests.support.checkpoints import CASES, V, write_json
+from tests.support.checkpoints import CASES
+from tests.support.hf_files import V, write_json
 
 
 def folder(tmp_path: Path, name: str, directory: str | None = None) -> Path:
@@ -194,7 +195,8 @@ print(int(status.split("VmHWM:")[1].split()[0]) * 1024)
 @pytest.mark.parametrize("outtype", ["f32", "q8_0"])
 def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path, outtype: str) -> None:
     """Peak memory at most three times the largest tensor (60 MB here) plus 300 MB, for 0.6 GB of weights."""
-    from tests.support.checkpoints import Stored, qwen3, write_safetensors
+    from tests.support.checkpoints import qwen3
+    from tests.support.hf_files import Stored, write_safetensors
 
     source = tmp_path / "big"
     qwen3(source)

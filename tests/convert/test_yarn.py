@@ -16,7 +16,8 @@ from specli.gguf.file import GGUFFile
 from specli.kernels.reference import ReferenceExecutor
 from specli.models.architecture import ModelConfig
 from specli.models.rope import rope_table
-from tests.support.checkpoints import CASES, write_json
+from tests.support.checkpoints import CASES
+from tests.support.hf_files import write_json
 
 SETTINGS: list[tuple[dict[str, Any], float]] = [
     ({}, 1.138629436),

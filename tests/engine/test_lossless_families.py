@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from specli.models import ARCHITECTURES
+from tests.support.published import PUBLISHED_ARCHITECTURES
 from tests.support.runs import executors, run, speculation
 from tests.support.tiny_pairs import NETWORK_TYPES, TABLE_TYPES, tiny_pair, tiny_target
 
-FAMILIES = [
-    *sorted(set(ARCHITECTURES) - {"llama", "qwen2", "qwen3", "gemma3"}),
-    "gemma4-dense",
-]  # others: test_lossless.py
+ELSEWHERE = {"llama", "qwen2", "qwen3", "gemma3"}  # test_lossless.py
+OTHERS = sorted(PUBLISHED_ARCHITECTURES)  # whose layers are made of the same parts
+FAMILIES = [*sorted(set(ARCHITECTURES) - ELSEWHERE - PUBLISHED_ARCHITECTURES), "gemma4-dense"]
 RECURRENT = ["qwen35", "qwen35moe", "qwen3next"]
 WITH_HEADS = [
     "glm4moe",
@@ -72,6 +72,17 @@ def test_no_network_changes_a_token(folder: Path, kernels: str, family: str, nam
         drafted = run(target, prompts, draft=draft, spec=speculation([name], length), kernels=kernels, n_predict=n)
         assert [o.tokens for o in drafted] == [o.tokens for o in plain]
         assert all(o.n_drafted for o in drafted)
+
+
+@pytest.mark.parametrize("name", ["draft-eagle3", "draft-dflash"])
+@pytest.mark.parametrize("family", OTHERS)
+def test_tapped_drafts_change_no_token_of_any_family(folder: Path, family: str, name: str) -> None:
+    target, draft = tiny_pair(folder, name, family)
+    plain = run(target, [UNLIKE, SHORT], kernels=executors()[-1], n_predict=16)
+    spec = speculation([name, *TABLE_TYPES], 5)
+    drafted = run(target, [UNLIKE, SHORT], draft=draft, spec=spec, kernels=executors()[-1], n_predict=16)
+    assert [o.tokens for o in drafted] == [o.tokens for o in plain]
+    assert all(o.n_drafted for o in drafted)
 
 
 @KERNELS

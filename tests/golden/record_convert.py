@@ -1,6 +1,6 @@
 """Records tests/golden/convert_layouts.json: SHA-256 of the files llama.cpp's converter makes of the fixtures.
 
-    python tests/golden/record_convert.py LLAMA_CPP_DIRECTORY   # needs transformers; build b11434 was used
+    python -m tests.golden.record_convert LLAMA_CPP_DIRECTORY   # needs transformers; build b11434 was used
 
 The fixtures' byte-level tokenizer is not one that upstream recognises; here and in the tests it counts as "gpt-2".
 """
@@ -13,6 +13,8 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.support.checkpoints import CASES  # before llama.cpp's packages, which have a `tests` too
 
 ROOT = Path(__file__).parent.parent.parent
 OUTTYPES = ("f32", "auto", "q8_0")
@@ -38,9 +40,8 @@ def run(arguments: list[str]) -> None:
 def main() -> None:
     llama_cpp = Path(sys.argv[1]).resolve()
     only = sys.argv[2:]
-    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py"), str(ROOT / "tests" / "support")]
+    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import convert_hf_to_gguf  # noqa: F401  # loaded once, before forking
-    from checkpoints import CASES
 
     logging.disable(logging.CRITICAL)
     keep = Path(tempfile.gettempdir()) / "specli-layouts"
@@ -69,10 +70,11 @@ def main() -> None:
             if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
                 continue
             found[f"{name}.{outtype}"] = hashlib.sha256(out.read_bytes()).hexdigest()
+    place = ROOT / "tests" / "golden" / "convert_layouts.json"
     if only:
-        return
+        found = {**json.loads(place.read_text())["sha256"], **found}
     text = {"made_by": "convert_hf_to_gguf.py of llama.cpp b11434, by tests/golden/record_convert.py", "sha256": found}
-    (ROOT / "tests" / "golden" / "convert_layouts.json").write_text(json.dumps(text, indent=1) + "\n")
+    place.write_text(json.dumps(text, indent=1) + "\n")
 
 
 if __name__ == "__main__":

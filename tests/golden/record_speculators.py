@@ -17,7 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.support.checkpoints import CASES, DRAFT_V, TAPS, E, V, random_values
+from tests.support.checkpoints import CASES, DRAFT_V, TAPS, E
+from tests.support.hf_files import V, random_values
 
 EAGLE3 = ("eagle3-speculators", "eagle3-defaults", "eagle3-31")
 BLOCKS = ("dflash-speculators-sliding", "dflash-speculators-anchor", "dspark-speculators-sliding")

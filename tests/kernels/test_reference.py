@@ -242,6 +242,7 @@ def test_elementwise_operations(bench: Bench) -> None:
     start = x.data.clone()
     expected = 3 * torch.tanh(torch.sigmoid(((start + y.data) + row) * y.data * 0.5) / 3)
     expected = expected - expected.mean(1, keepdim=True)
+    expected = 0.5 * expected * (1 + torch.tanh(0.7978845608 * (expected + 0.044715 * expected**3)))
 
     def trace(ops: Ops) -> None:
         ops.add(x, y)
@@ -251,6 +252,7 @@ def test_elementwise_operations(bench: Bench) -> None:
         ops.sigmoid(x)
         ops.softcap(x, 3.0)
         ops.centre(x)
+        ops.gelu(x)
 
     bench.run(trace, tokens=11)
     torch.testing.assert_close(x.data[:11], expected[:11])
@@ -322,6 +324,7 @@ def invariant_traces(bench: Bench) -> dict[str, tuple[Callable[[Ops], None], Buf
     def pointwise(ops: Ops) -> None:
         ops.copy(out, x)
         ops.centre(out)
+        ops.gelu(out)
         ops.sigmoid(out)
         ops.softcap(out, 3.0)
 

@@ -1,4 +1,4 @@
-"""Every family, made tiny, against a float64 NumPy forward pass; and what holds for all of them."""
+"""Families, made tiny, against a float64 NumPy forward pass; and what holds for all of them."""
 
 from pathlib import Path
 
@@ -10,8 +10,7 @@ from specli.errors import IncompatibleError
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
 from specli.gguf.types import CACHE_TYPES
-from specli.models import ARCHITECTURES
-from tests.support.oracle import Oracle, run_oracle
+from tests.support.oracle import FAMILIES, Oracle, run_oracle
 from tests.support.running import all_logits, forward, open_model
 from tests.support.tiny_gguf import tiny_gguf
 
@@ -35,7 +34,7 @@ def relative(found: torch.Tensor, expected: np.ndarray) -> float:
     return float(np.abs(found.numpy() - expected).max() / np.abs(expected).max())
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_the_numpy_forward(tmp_path: Path, architecture: str, variant: str) -> None:
     path = tiny_gguf(tmp_path / "m.gguf", architecture, **VARIANTS[variant])
@@ -93,7 +92,7 @@ def test_fused_projection_equals_separate_ones(tmp_path: Path, bias: str) -> Non
     torch.testing.assert_close(all_logits(open_model(fused), TOKENS), all_logits(open_model(separate), TOKENS))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_every_boundary_can_be_tapped(tmp_path: Path, architecture: str) -> None:
     path = tiny_gguf(tmp_path / "m.gguf", architecture, n_layer=3)
     expected = oracle(path)

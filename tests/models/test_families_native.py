@@ -10,7 +10,7 @@ from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Executor
 from specli.kernels.threads import ThreadConfig
 from specli.models import ARCHITECTURES
-from tests.support.oracle import run_oracle
+from tests.support.oracle import FAMILIES, run_oracle
 from tests.support.running import all_logits, open_model
 from tests.support.runs import executors
 from tests.support.tiny_gguf import tiny_gguf
@@ -27,7 +27,7 @@ def native(*, exact: bool) -> Executor:
 
 
 @pytest.mark.parametrize("quant", ["f32", "q8_0"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_logits_equal_the_numpy_forward(tmp_path: Path, architecture: str, quant: str) -> None:
     path = tiny_gguf(tmp_path / "m.gguf", architecture, quant=quant, n_layer=4)
     with GGUFFile.open(path) as file:

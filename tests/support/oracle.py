@@ -5,13 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from specli.gguf.file import GGUFFile
+from specli.models import ARCHITECTURES
 from tests.support.oracle_attention import attention
 from tests.support.oracle_delta import delta_net
 from tests.support.oracle_experts import feed_forward
 from tests.support.oracle_gemma4 import LayerInputs, mixture
 from tests.support.oracle_latent import latent_attention
 from tests.support.oracle_weights import Weights
+from tests.support.published import PUBLISHED_ARCHITECTURES
 
+FAMILIES = tuple(sorted(set(ARCHITECTURES) - PUBLISHED_ARCHITECTURES))
+"""What it computes; the other families are held against `transformers` (tests/models/test_published.py)."""
 PRE_FFN_NORMS = {"gpt-oss", "glm4moe", "qwen35", "qwen35moe", "qwen3next"}  # their post_attention_norm is one
 SCALED_EMBEDDINGS = {"gemma3", "gemma4"}
 SOFTCAPS = {"gemma4": 30.0}  # where the key is missing

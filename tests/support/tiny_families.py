@@ -90,11 +90,12 @@ def feed_forward(sizes: Sizes, suffix: str = "") -> Shapes:
     yield f"ffn_down{suffix}.weight", (sizes.width, sizes.n_ff)
 
 
-def experts(sizes: Sizes, *, biases: bool = False) -> Shapes:
-    n, width = N_EXPERTS, sizes.width
+def experts(sizes: Sizes, *, biases: bool = False, n_ff: int | None = None) -> Shapes:
+    n, width, inner = N_EXPERTS, sizes.width, n_ff or sizes.width
     yield "ffn_gate_inp.weight", (n, width)
-    for part in ("gate", "up", "down"):
-        yield f"ffn_{part}_exps.weight", (n, width, width)
+    for part in ("gate", "up"):
+        yield f"ffn_{part}_exps.weight", (n, inner, width)
+    yield "ffn_down_exps.weight", (n, width, inner)
     if biases:
         yield "ffn_gate_inp.bias", (n,)
         for part in ("gate", "up", "down"):
@@ -110,7 +111,7 @@ def expert_keys(sizes: Sizes) -> Keys:
 
 
 def dense_layer(
-    *, biases: bool = False, head_norms: bool = False, post_norms: bool = False
+    *, biases: bool = False, head_norms: bool = False, post_norms: bool = False, is_joined: bool = False
 ) -> Callable[[Sizes, int], Shapes]:
     def shapes(sizes: Sizes, index: int) -> Shapes:
         yield from attention(sizes, biases=biases, head_norms=head_norms)
@@ -118,9 +119,178 @@ def dense_layer(
             yield "post_attention_norm.weight", (sizes.width,)
             yield "post_ffw_norm.weight", (sizes.width,)
         yield "ffn_norm.weight", (sizes.width,)
-        yield from feed_forward(sizes)
+        yield from joined_feed_forward(sizes) if is_joined else feed_forward(sizes)
 
     return shapes
+
+
+def joined_feed_forward(sizes: Sizes) -> Shapes:
+    yield "ffn_up.weight", (2 * sizes.n_ff, sizes.width)
+    yield "ffn_down.weight", (sizes.width, sizes.n_ff)
+
+
+def without(layer: Callable[[Sizes, int], Shapes], *names: str) -> Callable[[Sizes, int], Shapes]:
+    return lambda sizes, index: ((name, shape) for name, shape in layer(sizes, index) if name not in names)
+
+
+def phi3_layer(sizes: Sizes, index: int) -> Shapes:
+    yield "attn_qkv.weight", (sizes.q_width + 2 * sizes.kv_width, sizes.width)
+    yield from without(dense_layer(is_joined=True), "attn_q.weight", "attn_k.weight", "attn_v.weight")(sizes, index)
+
+
+def phi3_top(sizes: Sizes) -> Shapes:
+    yield "rope_factors_long.weight", (sizes.head_size // 2,)
+    yield "rope_factors_short.weight", (sizes.head_size // 2,)
+
+
+def phi3_keys(sizes: Sizes) -> Keys:
+    return {
+        "rope.scaling.original_context_length": ("u32", 32),
+        "rope.scaling.attn_factor": ("f32", 1.25),
+        "attention.sliding_window": ("u32", 0),
+    }
+
+
+post_norm_layer = without(dense_layer(post_norms=True), "attn_norm.weight", "ffn_norm.weight")
+
+
+def olmo2_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from post_norm_layer(sizes, index)
+    yield "attn_q_norm.weight", (sizes.q_width,)
+    yield "attn_k_norm.weight", (sizes.kv_width,)
+
+
+def exaone4_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from post_norm_layer(sizes, index)
+    yield "attn_q_norm.weight", (sizes.head_size,)
+    yield "attn_k_norm.weight", (sizes.head_size,)
+
+
+def granite_keys(sizes: Sizes) -> Keys:
+    return {
+        "attention.scale": ("f32", 0.2),
+        "embedding_scale": ("f32", 2.5),
+        "residual_scale": ("f32", 0.4),
+        "logit_scale": ("f32", 2.0),
+    }
+
+
+def shared_expert(sizes: Sizes) -> Shapes:
+    yield "ffn_gate_shexp.weight", (sizes.width, sizes.width)
+    yield "ffn_up_shexp.weight", (sizes.width, sizes.width)
+    yield "ffn_down_shexp.weight", (sizes.width, sizes.width)
+
+
+def granitemoe_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from attention(sizes)
+    yield "ffn_norm.weight", (sizes.width,)
+    yield from experts(sizes, n_ff=sizes.n_ff)  # as wide as a dense feed-forward would be
+    yield from shared_expert(sizes)
+
+
+def granitemoe_keys(sizes: Sizes) -> Keys:
+    return granite_keys(sizes) | {
+        "expert_count": ("u32", N_EXPERTS),
+        "expert_used_count": ("u32", N_USED),
+        "expert_shared_feed_forward_length": ("u32", sizes.width),
+    }
+
+
+def glm4_keys(sizes: Sizes) -> Keys:
+    return {"rope.dimension_count": ("u32", sizes.head_size // 2)}
+
+
+def qwen2moe_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from attention(sizes, biases=True)
+    yield "ffn_norm.weight", (sizes.width,)
+    yield from experts(sizes)
+    yield "ffn_gate_inp_shexp.weight", (sizes.width,)
+    yield from feed_forward(sizes, "_shexp")
+
+
+def qwen2moe_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {"expert_shared_feed_forward_length": ("u32", sizes.n_ff)}
+
+
+def cohere2_keys(sizes: Sizes) -> Keys:
+    return {
+        "attention.layer_norm_epsilon": ("f32", 1e-5),
+        "attention.sliding_window": ("u32", WINDOW),
+        "logit_scale": ("f32", 0.25),
+        "rope.scaling.type": ("str", "none"),
+    }
+
+
+def mistral3_keys(sizes: Sizes) -> Keys:
+    return {
+        "attention.temperature_scale": ("f32", 0.5),
+        "rope.scaling.type": ("str", "yarn"),
+        "rope.scaling.factor": ("f32", 8.0),
+        "rope.scaling.original_context_length": ("u32", 16),
+        "rope.scaling.yarn_beta_fast": ("f32", 4.0),
+        "rope.scaling.yarn_log_multiplier": ("f32", 1.0),
+    }
+
+
+def ernie_moe_layer(sizes: Sizes, index: int) -> Shapes:
+    if index == 0:
+        yield from dense_layer()(sizes, index)
+        return
+    yield from attention(sizes)
+    yield "ffn_norm.weight", (sizes.width,)
+    yield from experts(sizes)
+    yield "exp_probs_b.bias", (N_EXPERTS,)
+    yield from shared_expert(sizes)
+
+
+def ernie_moe_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {
+        "leading_dense_block_count": ("u32", 1),
+        "interleave_moe_layer_step": ("u32", 1),
+        "expert_shared_count": ("u32", 1),
+        "expert_shared_feed_forward_length": ("u32", sizes.width),
+    }
+
+
+def starcoder2_layer(sizes: Sizes, index: int) -> Shapes:
+    for name, shape in without(dense_layer(biases=True), "ffn_gate.weight")(sizes, index):
+        yield name, shape
+        if name in ("attn_norm.weight", "ffn_norm.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight"):
+            yield name.replace("weight", "bias"), shape[:1]
+
+
+def starcoder2_top(sizes: Sizes) -> Shapes:
+    yield "output_norm.bias", (sizes.width,)
+
+
+def starcoder2_keys(sizes: Sizes) -> Keys:
+    return {"attention.layer_norm_epsilon": ("f32", 1e-5)}
+
+
+def llama4_layer(sizes: Sizes, index: int) -> Shapes:
+    if index % 2 == 0:
+        yield from dense_layer()(sizes, index)
+        return
+    yield from attention(sizes)
+    yield "ffn_norm.weight", (sizes.width,)
+    yield from experts(sizes)
+    yield from shared_expert(sizes)
+
+
+def llama4_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {"expert_used_count": ("u32", 1), "interleave_moe_layer_step": ("u32", 2)}
+
+
+def gemma2_keys(sizes: Sizes) -> Keys:
+    return {
+        "attention.sliding_window": ("u32", WINDOW),
+        "attn_logit_softcapping": ("f32", 5.0),
+        "final_logit_softcapping": ("f32", 6.0),
+    }
+
+
+def olmo2_keys(sizes: Sizes) -> Keys:
+    return {"attention.sliding_window": ("u32", WINDOW)}
 
 
 def qwen3moe_layer(sizes: Sizes, index: int) -> Shapes:
@@ -356,4 +526,20 @@ ARCHITECTURES = {
     "qwen35moe": Architecture(qwen35moe_layer, metadata=qwen35moe_keys),
     "qwen3next": Architecture(qwen3next_layer, metadata=qwen35moe_keys),
     "gemma4": Architecture(gemma4_layer, gemma4_top, gemma4_keys),
+    "gemma2": Architecture(dense_layer(post_norms=True), metadata=gemma2_keys),
+    "phi3": Architecture(phi3_layer, phi3_top, phi3_keys),
+    "olmo2": Architecture(olmo2_layer, metadata=olmo2_keys),
+    "smollm3": Architecture(dense_layer()),
+    "granite": Architecture(dense_layer(), metadata=granite_keys),
+    "granitemoe": Architecture(granitemoe_layer, metadata=granitemoe_keys),
+    "glm4": Architecture(dense_layer(biases=True, post_norms=True, is_joined=True), metadata=glm4_keys),
+    "qwen2moe": Architecture(qwen2moe_layer, metadata=qwen2moe_keys),
+    "exaone4": Architecture(exaone4_layer),
+    "cohere2": Architecture(without(dense_layer(), "ffn_norm.weight"), metadata=cohere2_keys),
+    "mistral3": Architecture(dense_layer(), metadata=mistral3_keys),
+    "ernie4_5": Architecture(dense_layer()),
+    "ernie4_5-moe": Architecture(ernie_moe_layer, metadata=ernie_moe_keys),
+    "hunyuan-dense": Architecture(dense_layer(head_norms=True)),
+    "starcoder2": Architecture(starcoder2_layer, starcoder2_top, starcoder2_keys),
+    "llama4": Architecture(llama4_layer, metadata=llama4_keys),
 }

@@ -116,6 +116,7 @@ struct kv_cache {
     X(SCALE) /* out, f[0] */                                                                                                  \
     X(SIGMOID) /* out */                                                                                                      \
     X(CENTRE) /* out */                                                                                                       \
+    X(GELU) /* out */                                                                                                         \
     X(SOFTCAP) /* out, f[0] */                                                                                                \
     X(COPY) /* out, x */                                                                                                      \
     X(GATHER) /* out, x, y = rows */                                                                                          \

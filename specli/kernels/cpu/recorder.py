@@ -415,6 +415,9 @@ class Recorder(Ops):
     def centre(self, out: Buffer) -> None:
         self._in_place("centre", out)
 
+    def gelu(self, out: Buffer) -> None:
+        self._in_place("gelu", out)
+
     def softcap(self, out: Buffer, cap: float) -> None:
         self._in_place("softcap", out, f=[cap])
 

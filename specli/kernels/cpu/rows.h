@@ -326,6 +326,7 @@ static void run_row(const struct op *op, const struct run *run, int row) {
         case OP_SCALE: EACH_VECTOR(width) store_some(out + i, vf_mul(load_some(out + i, n), vf_set(op->f[0])), n); break;
         case OP_SIGMOID: EACH_VECTOR(width) store_some(out + i, vf_sigmoid(load_some(out + i, n)), n); break;
         case OP_CENTRE: centre_row(op, row); break;
+        case OP_GELU: EACH_VECTOR(width) store_some(out + i, activate(GELU, load_some(out + i, n), vf_set(1)), n); break;
         case OP_SOFTCAP:
             EACH_VECTOR(width) {
                 store_some(out + i, vf_mul(vf_set(op->f[0]), vf_tanh(vf_div(load_some(out + i, n), vf_set(op->f[0])))), n);

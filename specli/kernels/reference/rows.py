@@ -173,6 +173,9 @@ class RowOps(Frame):
         rows = self._live(out)
         rows.sub_(by_tiles(lambda tile: tile.mean(dim=1, keepdim=True), rows))
 
+    def gelu(self, out: Buffer) -> None:
+        self._live(out).copy_(F.gelu(self._live(out), approximate="tanh"))
+
     def softcap(self, out: Buffer, cap: float) -> None:
         self._live(out).copy_(cap * torch.tanh(self._live(out) / cap))
 

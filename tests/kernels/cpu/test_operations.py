@@ -26,6 +26,7 @@ def test_elementwise(bench: Bench, width: int) -> None:
         ops.add_row(x, row)
         ops.scale(x, 3.0)
         ops.centre(x)
+        ops.gelu(x)
         ops.softcap(x, 5.0)
         ops.sigmoid(x)
         ops.copy(y, x)
