@@ -32,9 +32,8 @@ PRIOR_ROUNDS = 2.0  # how many rounds that belief weighs; deeper positions start
 HYSTERESIS = 0.03  # tokens by which another length must be better than the one in force
 FIRST_PROBE = 16  # rounds without a draft before one is tried again …
 LAST_PROBE = 512  # … twice as many after every try that changed nothing, at most so many …
-NEW_PROBE = 64  # … and at most so many in a new request
+NEW_PROBE = 64  # … and at most so many in a new request of a drafter that nearly pays
 REVIEW = 32  # rounds after which lengths are chosen again; fewer at the start of a request
-TABLE_REVIEW = 8  # rounds in which a table that rests is asked once
 PLAIN_EVERY = 64  # rounds with a draft before one without, or what that costs would not be known for long
 PROBE_LENGTH = 2  # draft tokens of such a try
 NEAR = 0.15  # a drafter that fails to pay by fewer tokens a round is tried again at once if all of a try was accepted
@@ -45,8 +44,11 @@ GRADE_MEMORY = 0.99  # … each over about its last 100 tokens, …
 GRADE_PRIOR = 4.0  # … and believed like so many tokens before
 N_REMEMBERED = 32  # drafts whose chances decide about the length of the next
 FULL_EVERY = 32  # a draft in so many is verified whole, or what is always cut would never be known better
+DRAWN_EVERY = 8  # how often costs are drawn anew before lengths that nothing else has changed are looked for again
 SAME_RATE = 0.01  # what was found at a rate is not looked for again at one so near
-TABLE_REST = 16  # a table that found nothing in so many rounds is asked in every eighth only
+TABLE_SHARE = 0.01  # of a plain step; a table that takes more to answer …
+TABLE_REST = 4  # … and found nothing in so many rounds …
+TABLE_REVIEW = 4  # … is asked in one of so many only
 
 
 class Acceptance:
@@ -279,6 +281,7 @@ class AdaptiveLengths:
         self._lengths = [0] * len(self.traits)  # in force
         self._idle = [FIRST_PROBE] * len(self.traits)  # rounds since the last try, so that the first round is one
         self._patience = [FIRST_PROBE // 2] * len(self.traits)
+        self._ask_ns = [0.0] * len(self.traits)  # of a table, what asking it takes
         self._n_empty = [0] * len(self.traits)  # rounds since a table last had a draft
         self._best_known: list[tuple[tuple[int, ...], float, tuple[int, float, float]] | None] = [None] * len(
             self.traits
@@ -293,10 +296,19 @@ class AdaptiveLengths:
         self._rate = 1 / costs(1)  # tokens per nanosecond that the best choice brings
 
     def begin(self) -> None:
-        """A new request: another text may suit a drafter that lost on the last one, so it is tried sooner."""
-        self._patience = [min(patience, NEW_PROBE) for patience in self._patience]
+        """A new request: another text may suit a drafter that hardly lost on the last one, so it is tried sooner."""
+        for index, patience in enumerate(self._patience):
+            if self._is_near[index]:
+                self._patience[index] = min(patience, NEW_PROBE)
         self._n_empty = [0] * len(self.traits)
-        self._n_kept, self._review = 0, 1
+        self._review = 1
+        self._reconsider()
+
+    def _reconsider(self) -> None:
+        """Chooses anew in the next round; the rounds that the latest choice was to stay have been counted already."""
+        if self._n_kept:
+            self._idle = [idle - self._n_kept for idle in self._idle]
+            self._n_kept = 0
 
     # -- before the draft ------------------------------------------------------------------------------------------
 
@@ -337,7 +349,8 @@ class AdaptiveLengths:
             if limit <= 0:
                 continue
             if traits.is_table:
-                rests = self._n_empty[index] >= TABLE_REST
+                is_dear = self._ask_ns[index] > TABLE_SHARE * self.costs(b)
+                rests = is_dear and self._n_empty[index] >= TABLE_REST
                 if not rests or self._n_empty[index] % TABLE_REVIEW == 0:
                     tables.append(Choice(index, limit))
                     n_kept = 0 if rests else min(n_kept, self._review - 1)
@@ -345,7 +358,7 @@ class AdaptiveLengths:
                     n_kept = min(n_kept, TABLE_REVIEW - 1 - self._n_empty[index] % TABLE_REVIEW)
                 self._n_empty[index] += 1
                 continue
-            key = limit, b, self._beliefs[index].n_changes, self.costs.n_drawn
+            key = limit, b, self._beliefs[index].n_changes, self.costs.n_drawn // DRAWN_EVERY
             known = self._best_known[index]
             if known is None or known[0] != key or abs(known[1] - self._rate) > SAME_RATE * self._rate:
                 known = self._best_known[index] = key, self._rate, self._best(index, limit, b)
@@ -385,6 +398,12 @@ class AdaptiveLengths:
         self._n_drafted += 1
         self._draft_costs[choice.drafter].observe(choice.length, ns)
         self._idle[choice.drafter] = 0
+
+    def observe_asking(self, drafter: int, ns: float) -> None:
+        """Takes in what asking a table took."""
+        if self.traits[drafter].is_table:
+            known = self._ask_ns[drafter] or ns
+            self._ask_ns[drafter] = known + DRAFT_WEIGHT * (min(ns, DRAFT_SURPRISE * known) - known)
 
     # -- behind the draft ------------------------------------------------------------------------------------------
 
@@ -471,7 +490,7 @@ class AdaptiveLengths:
                 self._patience[drafter] = FIRST_PROBE
             return
         if self._lengths[drafter] == 0:
-            self._n_kept = 0
+            self._reconsider()
             if n_accepted < n_tried:
                 self._n_good[drafter] = 0
                 return

@@ -91,6 +91,16 @@ class DrafterChain:
             for i in self._readers:
                 self._show(i, parts)
             return
+        if not asked_for and len(parts) == 1 and parts[0].slot in self._generating:  # the most frequent case
+            for i in self._readers:
+                held = self._held[i]
+                if held is None:
+                    self._show(i, parts)
+                    continue
+                held.add(parts)
+                if held.is_full:
+                    self._catch_up(i)
+            return
         prompts = [part for part in parts if part.slot not in self._generating]
         rounds = [part for part in parts if part.slot in self._generating] if prompts else parts
         for i in self._readers:
@@ -154,6 +164,8 @@ class DrafterChain:
         drafts = drafter.draft(requests)
         elapsed = time.perf_counter_ns() - begun
         self._asked[index] = choice, elapsed
+        if lengths is not None:
+            lengths.observe_asking(index, elapsed)
         proposals: list[_Proposal | None] = []
         for request, draft in zip(requests, drafts, strict=True):
             n_made, most = len(draft.tokens), request.max_tokens

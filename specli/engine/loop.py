@@ -31,6 +31,7 @@ from specli.sampling.sampler import Sampler
 from specli.tokenizer import Tokenizer
 
 PROMPT_SHARE = 4  # while answers are written, prompts get at most one row in so many
+PLAIN_SHARE = 4  # one in so many plain steps is timed for the choice of draft lengths: there are many
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 
@@ -332,7 +333,9 @@ class Engine:
         logits = out.read()
         evaluated = time.perf_counter_ns()
         if self.chain.lengths is not None and not chunks:
-            self.chain.lengths.costs.observe(sum(len(each.tokens) for each in rounds), evaluated - drafted)
+            n_rows = sum([len(each.tokens) for each in rounds])
+            if n_rows > 1 or not self._n_steps % PLAIN_SHARE:
+                self.chain.lengths.costs.observe(n_rows, evaluated - drafted)
         row = 0
         for each in rounds:
             n_rows = len(each.tokens)

@@ -217,7 +217,7 @@ def test_a_drafter_that_becomes_good_is_taken_up_again() -> None:
             drafted += 1
             rule.observe_draft(choice, 1.0)
             rule.observe_verdict(0, choice.length, choice.length)
-    assert drafted > 100
+    assert drafted > 60  # of 200: the second good try is followed by the next at once
     assert rule.choose(4)[0].length == 4
 
 
