@@ -28,8 +28,11 @@ def _family(name: str, **fields: object) -> Callable[[Path], Path]:
     return lambda path: tiny_gguf(path, name, n_layer=4, **fields)  # type: ignore[arg-type]
 
 
+ALWAYS_TIED = ("gemma2", "cohere2")  # llama.cpp refuses files of these that have a head
+
+
 CASES: dict[str, Callable[[Path], Path]] = {
-    **{name: _family(name) for name in ARCHITECTURES},
+    **{name: _family(name, tied=name in ALWAYS_TIED) for name in ARCHITECTURES},
     "llama linear": _family("llama", metadata=SCALED),
     "qwen3 yarn": _family("qwen3", metadata=YARN),
     "qwen3 wide heads": _family("qwen3", head_size=32, n_head_kv=1),

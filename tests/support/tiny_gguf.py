@@ -13,6 +13,7 @@ from tests.support.tiny_families import ARCHITECTURES, Architecture, Sizes
 from tests.support.tiny_vocab import VOCABS, Metadata
 
 # Matrices that files store as f32 whatever the rest is (the converter's rules).
+NEAR_ONE = ("norm.weight", "scale", "scale.weight")
 ALWAYS_F32 = ("ffn_gate_inp.weight", "ssm_conv1d.weight", ".bias")
 
 
@@ -138,6 +139,6 @@ def _random_vector(name: str, size: int, rng: np.random.Generator) -> np.ndarray
     """`[size]` float32: norms and factors near 1, biases near 0, what has to be negative negative."""
     if name == "rope_freqs.weight":  # a quarter of the pairs is rotated
         return np.where(np.arange(size) < max(1, size // 4), 1, 1e30).astype(np.float32)
-    centre, std = (1.0, 0.1) if name.endswith(("norm.weight", "scale", "scale.weight")) else (0.0, 0.1)
+    centre, std = (1.0, 0.1) if name.endswith(NEAR_ONE) or "factors" in name else (0.0, 0.1)
     values = rng.normal(centre, std, (1, size)).astype(np.float32)[0]
     return -np.exp(10 * values) if name.endswith("ssm_a") else values
