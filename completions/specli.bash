@@ -236,7 +236,7 @@ _specli() {
             _specli_reply "$(compgen -W 'auto all' -- "$cur")"
             return ;;
         --kernels)
-            _specli_reply "$(compgen -W 'auto reference cpu graph' -- "$cur")"
+            _specli_reply "$(compgen -W 'auto reference cpu graph triton' -- "$cur")"
             return ;;
         -t|--threads)
             return ;;

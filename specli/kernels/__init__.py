@@ -4,6 +4,7 @@
 |---|---|---|
 | `cpu` | `specli.kernels.cpu` | native library, CPU |
 | `graph` | `specli.kernels.reference.graph` | the reference as CUDA graphs, CUDA devices |
+| `triton` | `specli.kernels.triton` | the same with matrices as they are stored, CUDA devices with Triton |
 | `reference` | `specli.kernels.reference` | plain torch, any device |
 """
 
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
     from specli.kernels.placement import Placement
     from specli.kernels.threads import ThreadConfig
 
-KERNELS = ("auto", "reference", "cpu", "graph")
+KERNELS = ("auto", "reference", "cpu", "graph", "triton")
 
-# Fast kernels by device type: name, module, class. The class takes (device, threads=, exact=, placement=) and raises
-# ResourceError when it cannot run here (library not built, CPU too old, weights elsewhere).
+# Fast kernels by device type, the usual ones first: name, module, class. The class takes (device, threads=, exact=,
+# placement=) and raises ResourceError when it cannot run here (library not built, CPU too old, weights elsewhere).
 _FAST = {
-    "cpu": ("cpu", "specli.kernels.cpu.executor", "CpuExecutor"),
-    "cuda": ("graph", "specli.kernels.reference.graph", "GraphExecutor"),
+    "cpu": [("cpu", "specli.kernels.cpu.executor", "CpuExecutor")],
+    "cuda": [
+        ("graph", "specli.kernels.reference.graph", "GraphExecutor"),
+        ("triton", "specli.kernels.triton.executor", "TritonExecutor"),
+    ],
 }
 
 
@@ -59,14 +63,14 @@ def open_executor(
         _device(rule.device)
     if kernels == "reference":
         return _open_reference(where, threads, placement)
-    fast = _FAST.get(where.partition(":")[0])
-    if kernels != "auto" and (fast is None or kernels != fast[0]):
+    found = [fast for fast in _FAST.get(where.partition(":")[0], []) if kernels in ("auto", fast[0])]
+    if kernels != "auto" and not found:
         raise UsageError(f"{kernels} kernels do not run on device {where}")
-    if fast is None:
+    if not found:
         reason = f"no other kernels for device {where}"
         return _open_reference(where, threads, placement, reason)
     try:
-        return _open_fast(fast, where, threads, exact, placement)
+        return _open_fast(found[0], where, threads, exact, placement)
     except ResourceError as error:
         if kernels != "auto":
             raise

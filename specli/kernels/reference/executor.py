@@ -13,7 +13,7 @@ import torch
 
 from specli.gguf.quant import QuantTensor
 from specli.kernels.counting import SilentOps
-from specli.kernels.ops import Executor, Extent, Ops, Program, zeros
+from specli.kernels.ops import Executor, Extent, Ops, Program, Weight, zeros
 from specli.kernels.placement import Placement
 from specli.kernels.reference.attention import AttentionOps
 from specli.kernels.reference.experts import ExpertOps
@@ -78,7 +78,7 @@ class ReferenceExecutor(Executor):
         n_threads = threads.n_threads if threads is not None else None
         self._n_threads = n_threads if n_threads is not None and n_threads > 0 else None
 
-    def weight(self, tensor: QuantTensor) -> ReferenceWeight | ReferenceStack:
+    def weight(self, tensor: QuantTensor) -> Weight:
         device = torch.device(self._placement.device_of(tensor.name, self.device))
         if len(tensor.shape) == 3:
             matrices = torch.from_numpy(tensor.dequantise()).to(device) if self._captured else None
@@ -96,7 +96,7 @@ class ReferenceExecutor(Executor):
     def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
         return ReferenceProgram(trace, self._device, self._n_threads)
 
-    def outline(self, tensor: QuantTensor) -> tuple[ReferenceWeight | ReferenceStack, str, int]:
+    def outline(self, tensor: QuantTensor) -> tuple[Weight, str, int]:
         device = self._placement.device_of(tensor.name, self.device)
         if len(tensor.shape) == 3:
             n_bytes = 4 * tensor.n_elements if self._captured else tensor.nbytes

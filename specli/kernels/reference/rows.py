@@ -60,7 +60,7 @@ class RowOps(Frame):
 
     def embed(self, out: Buffer, table: Weight, ids: Buffer, *, scale: float = 1.0) -> None:
         matrix = matrix_of(table)
-        self._live(out).copy_(matrix.index_select(0, self._column(ids).to(matrix.device)) * scale)
+        self._live(out).copy_(matrix.rows(self._column(ids).to(matrix.device)) * scale)
 
     @unless_empty
     def rms_norm(self, out: Buffer, x: Buffer, weight: Array | None, *, eps: float) -> None:
@@ -108,7 +108,7 @@ class RowOps(Frame):
         matrix = matrix_of(table)
 
         def tile(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-            chosen = matrix.index_select(0, ids.flatten().to(matrix.device))
+            chosen = matrix.rows(ids.flatten().to(matrix.device))
             return times_own(chosen.view(*ids.shape, -1), rows)
 
         self._live(out).add_(by_tiles(tile, self._live(x), self._live(ids)))

@@ -5,6 +5,7 @@ A product is computed where its matrix lies: rows of a model on another device a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +18,26 @@ from specli.kernels.reference.frame import by_tiles
 _ROUND_TO = 16  # elements: with other lengths a product of the CPU depends on the row's place in the tile
 
 
+class Matrix(ABC):
+    """A matrix that operations can multiply with and look rows up in.
+
+    Attributes:
+        device: Where it lies.
+    """
+
+    device: torch.device
+
+    @abstractmethod
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """`[n, n_in]` float32 of `[n]` int32, both on the matrix's device."""
+
+    @abstractmethod
+    def times(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[n, n_in]` float32 rows on its device times the transposed matrix: `[n, n_out]`, a row like no other's."""
+
+
 @dataclass(frozen=True, eq=False)
-class ReferenceWeight:
+class ReferenceWeight(Matrix):
     """A dequantised matrix.
 
     Attributes:
@@ -35,6 +54,20 @@ class ReferenceWeight:
     def shape(self) -> tuple[int, ...]:
         """Torch order."""
         return tuple(self.matrix.shape)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where it lies."""
+        return self.matrix.device
+
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """Its rows."""
+        return self.matrix.index_select(0, ids)
+
+    def times(self, rows: torch.Tensor) -> torch.Tensor:
+        """The product, by tiles."""
+        matrix = filled(self.matrix)
+        return by_tiles(lambda tile: torch.mm(tile, matrix.t()), filled(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +109,16 @@ class ReferenceStack:
         return torch.stack([found[index] for index in numbers]).to(self.device)
 
 
-def matrix_of(weight: Weight) -> torch.Tensor:
-    """The dequantised matrix."""
-    assert isinstance(weight, ReferenceWeight), "a weight of another executor, or a stack"
-    return weight.matrix
+def matrix_of(weight: Weight) -> Matrix:
+    """The weight of a linear layer or an embedding."""
+    assert isinstance(weight, Matrix), "a weight of another executor, or a stack"
+    return weight
 
 
 def times(weight: Weight, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`[n, n_in]` rows times the transposed matrix, plus bias: `[n, n_out]` on the rows' device."""
-    matrix = filled(matrix_of(weight))
-    product = by_tiles(lambda tile: torch.mm(tile, matrix.t()), filled(rows.to(matrix.device)))
-    product = product.to(rows.device)
+    matrix = matrix_of(weight)
+    product = matrix.times(rows.to(matrix.device)).to(rows.device)
     return product if bias is None else product + bias
 
 
