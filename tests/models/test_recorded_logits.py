@@ -18,6 +18,7 @@ TOLERANCE = {
     "gemma3": GELU_TABLE,
     "gemma4": GELU_TABLE,
     "gpt-oss": 6e-5,
+    "phi3": 6e-5,
     "gemma2": GELU_TABLE,
     "starcoder2": GELU_TABLE,
 }
