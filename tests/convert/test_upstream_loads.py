@@ -29,7 +29,8 @@ def run(program: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
 
 
-TARGETS = [n for n, case in CASES.items() if case.target is None and case.mtp != "only" and n != "gemma4-assistant"]
+WITHOUT = {"gemma4-assistant", "phi3", "phi3-long"}  # no target; named Phi-3, llama.cpp wants the real model's tokens
+TARGETS = [n for n, case in CASES.items() if case.target is None and case.mtp != "only" and n not in WITHOUT]
 
 
 @pytest.mark.parametrize("name", TARGETS)
