@@ -153,6 +153,7 @@ class LayerConfig:
         chunk: Positions that see only each other, counted from 0; 0 = no chunks.
         is_rotated: Queries and keys are rotated; False: attention does not know positions (NoPE).
         attention_softcap: c·tanh(s/c) on the scaled scores when c > 0.
+        value_scale: Factor on what attention gives.
         kv_source: The earlier layer whose keys and values it reads, having none itself; None = its own.
         experts: Its mixture of experts; None = dense.
         delta: Its delta net, instead of attention; None = attention.
@@ -171,6 +172,7 @@ class LayerConfig:
     chunk: int = 0
     is_rotated: bool = True
     attention_softcap: float = 0.0
+    value_scale: float = 1.0
     kv_source: int | None = None
     experts: ExpertConfig | None = None
     delta: DeltaConfig | None = None

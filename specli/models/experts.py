@@ -13,6 +13,8 @@ from specli.models.architecture import ExpertConfig
 from specli.models.layers import FeedForward, Rows
 from specli.models.tensors import Matrix, Need, Tensors, value_of
 
+_SELECTION_BIAS = "exp_probs_b.bias"
+
 
 class Experts:
     """`Σ_e w_e · (down_e(act(gate_e(x), up_e(x))))` over the chosen experts e, best first.
@@ -25,6 +27,7 @@ class Experts:
         activation: How gate and up are joined.
         biases: Whether the router and the three projections have biases.
         selection_bias: Whether there is a bias on the scores that choose (`exp_probs_b`).
+        bias_name: Its tensor, without prefix.
         output_scales: Whether every expert's output has a factor (`ffn_down_exps.scale`).
 
     A file may carry `ffn_gate_up_exps`, gate rows before up rows, in place of the two stacks.
@@ -40,6 +43,7 @@ class Experts:
         *,
         biases: Need = "no",
         selection_bias: Need = "no",
+        bias_name: str = _SELECTION_BIAS,
         output_scales: Need = "no",
     ) -> None:
         self._config = config
@@ -47,7 +51,7 @@ class Experts:
         n, n_ff = config.n_experts, config.n_ff
         self.ffn_gate_inp = tensors.matrix(f"{prefix}ffn_gate_inp.weight", (n, n_embd))
         self.ffn_gate_inp_bias = tensors.vector(f"{prefix}ffn_gate_inp.bias", n, biases)
-        self.exp_probs_b = tensors.vector(f"{prefix}exp_probs_b.bias", n, selection_bias)
+        self.exp_probs_b = tensors.vector(f"{prefix}{bias_name}", n, selection_bias)
         self.ffn_up_exps: Matrix | None = None
         if f"{prefix}ffn_gate_up_exps.weight" in tensors:
             self.ffn_gate_exps = tensors.matrix(
@@ -137,6 +141,7 @@ class SharedExperts:
         config: Sizes and routing; `n_ff_shared` > 0.
         activation: How gate and up are joined.
         selection_bias: As for `Experts`.
+        bias_name: As for `Experts`.
         is_gated: The shared expert's output is multiplied by σ(`ffn_gate_inp_shexp` · x).
     """
 
@@ -149,9 +154,12 @@ class SharedExperts:
         activation: Activation,
         *,
         selection_bias: Need = "no",
+        bias_name: str = _SELECTION_BIAS,
         is_gated: bool = False,
     ) -> None:
-        self.experts = Experts(tensors, prefix, n_embd, config, activation, selection_bias=selection_bias)
+        self.experts = Experts(
+            tensors, prefix, n_embd, config, activation, selection_bias=selection_bias, bias_name=bias_name
+        )
         self.shared = FeedForward(tensors, prefix, n_embd, config.n_ff_shared, activation, suffix="_shexp")
         self.ffn_gate_inp_shexp = tensors.matrix(
             f"{prefix}ffn_gate_inp_shexp.weight", (1, n_embd), "required" if is_gated else "no"

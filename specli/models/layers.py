@@ -269,6 +269,8 @@ class Attention:
             gate = self._buffer(rows).columns(attended.width, 2 * attended.width)
             ops.sigmoid(gate)
             ops.multiply(attended, gate)
+        if self._config.value_scale != 1:
+            ops.scale(attended, self._config.value_scale)
         bias = value_of(self.attn_output_bias)
         ops.linear([out], attended, [self.attn_output.value], biases=[bias], accumulate=accumulate)
 

@@ -43,7 +43,9 @@ class MTPBlock:
         self.hnorm = RMSNorm(tensors, f"{prefix}hnorm.weight", width, eps=eps)
         self.embed_tokens = tensors.matrix(f"{prefix}embed_tokens.weight", embedding, "optional")
         self.shared_head_head = tensors.matrix(f"{prefix}shared_head_head.weight", embedding, "optional")
-        self.shared_head_norm = RMSNorm.claim(tensors, f"{prefix}shared_head_norm.weight", width, "optional", eps=eps)
+        names = (f"{prefix}shared_head_norm.weight", f"blk.{index}.layer_output_norm.weight")  # mimo2 has the second
+        norms = [RMSNorm.claim(tensors, name, width, "optional", eps=eps) for name in names]
+        self.shared_head_norm = norms[0] or norms[1]
         self.layer = family.nextn_layer(config, tensors, index)
         assert isinstance(self.layer.attention, Attention | LatentAttention), "MTP blocks have attention"
         assert self.layer.attn_norm is not None, "and a norm before it"

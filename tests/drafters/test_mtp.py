@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "draft-mtp"
 TOKENS = [(7 * i * i + 3 * i) % 190 + 5 for i in range(90)]
 KERNELS = pytest.mark.parametrize("kernels", executors())
-FAMILIES = ("llama", "qwen3", "glm4moe", "deepseek2", "qwen35", "qwen35moe", "qwen3next")
+FAMILIES = ("llama", "qwen3", "glm4moe", "deepseek2", "qwen35", "qwen35moe", "qwen3next", "hy_v3", "mimo2")
 
 
 def assert_drafts_as(oracle: Any, pair: Pair, draft_length: int = 3) -> None:

@@ -18,6 +18,8 @@ RECURRENT = ["qwen35", "qwen35moe", "qwen3next"]
 WITH_HEADS = [
     "glm4moe",
     "deepseek2",
+    "hy_v3",
+    "mimo2",
     "gemma4",
     "gemma4-dense",
     *RECURRENT,

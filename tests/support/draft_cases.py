@@ -64,6 +64,8 @@ CASES = {
     "mtp qwen35": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen35", n_layer=3, follows_target=True), None),
     "mtp qwen35moe": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen35moe", n_layer=3), None),
     "mtp qwen3next": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "qwen3next", n_layer=3), None, n_rounds=1),
+    "mtp hy_v3": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "hy_v3", follows_target=True), None),
+    "mtp mimo2": DraftCase("draft-mtp", lambda path: tiny_mtp(path, "mimo2", n_heads=3, follows_target=True), None),
     "mtp heads only": DraftCase(
         "draft-mtp",
         lambda path: tiny_gguf(path, "glm4moe", seed=3),

@@ -227,13 +227,14 @@ class MTPOracle:
         tokens, states, logits = [*history, last], [np.zeros(known.shape[1]), *known], []
         for step in range(len(draft) + 1):
             index = self.first + (step if self.n_heads > 1 else 0)
-            state = self.block(index, tokens, np.stack(states))[-1]
-            logits.append(self.named(f"blk.{index}.nextn.shared_head_head.weight", "output.weight") @ state)
-            tokens, states = [*tokens, *draft[step : step + 1]], [*states, state]
+            raw, normed = (rows[-1] for rows in self.block(index, tokens, np.stack(states)))
+            logits.append(self.named(f"blk.{index}.nextn.shared_head_head.weight", "output.weight") @ normed)
+            states = [*states, raw if self.w.arch == "mimo2" else normed]
+            tokens = [*tokens, *draft[step : step + 1]]
         return logits
 
-    def block(self, index: int, tokens: list[int], states: np.ndarray) -> np.ndarray:
-        """What a block gives for every pair, after the norm before its head."""
+    def block(self, index: int, tokens: list[int], states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What a block gives for every pair, before and after the norm before its head."""
         w, at = self.w, f"blk.{index}."
         embedded = self.named(f"{at}nextn.embed_tokens.weight", "token_embd.weight")[tokens]
         pair = [w.norm(embedded, f"{at}nextn.enorm.weight"), w.norm(states, f"{at}nextn.hnorm.weight")]
@@ -244,7 +245,7 @@ class MTPOracle:
         pre_ffn = "post_attention_norm" if w.arch in PRE_FFN_NORMS else "ffn_norm"
         x = x + feed_forward(w, at, w.norm(x, f"{at}{pre_ffn}.weight"))
         own = f"{at}nextn.shared_head_norm.weight"
-        return w.norm(x, own if own in w.file.tensors else "output_norm.weight")
+        return x, w.norm(x, own if own in w.file.tensors else "output_norm.weight")
 
     def named(self, own: str, shared: str) -> np.ndarray:
         names = (own, shared, "token_embd.weight")

@@ -73,4 +73,4 @@ def run_oracle(file: GGUFFile, tokens: list[int]) -> Oracle:
     logits = w.linear(normed, "output" if "output.weight" in file.tensors else "token_embd")
     cap = w.number("final_logit_softcapping", SOFTCAPS.get(w.arch, 0.0))
     logits = cap * np.tanh(logits / cap) if cap else logits
-    return Oracle(logits, hidden, x if w.arch == "gpt-oss" else normed, caches)
+    return Oracle(logits, hidden, x if w.arch in ("gpt-oss", "mimo2") else normed, caches)

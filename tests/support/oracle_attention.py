@@ -24,7 +24,9 @@ def attention(w: Weights, layer: int, h: np.ndarray, caches: list[tuple[np.ndarr
         n_own = w.integer("block_count") - w.integer("attention.shared_kv_layers")
         k, v = caches[n_own - 2 if slides else n_own - 1]
     else:
-        v = (k if v is None else v).reshape(len(h), -1, size)
+        v = (k if v is None else v).reshape(
+            len(h), -1, w.integer("attention.value_length") if w.arch == "mimo2" else size
+        )
         v = w.normalise(v) if w.arch == "gemma4" else v
         k = turn(w, at, "k", k.reshape(len(h), -1, size), position, slides)
     caches.append((k, v))
@@ -39,7 +41,7 @@ def attention(w: Weights, layer: int, h: np.ndarray, caches: list[tuple[np.ndarr
         weights = np.exp(scores - most)
         total = weights.sum(1, keepdims=True) + (0 if sinks is None else np.exp(sinks[head] - most))
         heads.append(weights / total @ v[:, group])
-    joined = np.concatenate(heads, 1)
+    joined = np.concatenate(heads, 1) * w.number("attention.value_scale", 1.0)
     if gate is not None:
         joined = joined * sigmoid(gate.reshape(len(h), -1))
     return w.linear(joined, f"{at}attn_output")
@@ -51,7 +53,8 @@ def project(
     """Queries, keys and values as far as the file has them."""
     if f"{at}attn_qkv.weight" in w.file.tensors:
         joined = w.linear(h, f"{at}attn_qkv")
-        width = (joined.shape[1] - q_width) // 2
+        size_k, size_v = w.integer("attention.key_length"), w.integer("attention.value_length")
+        width = (joined.shape[1] - q_width) * size_k // (size_k + size_v)
         q, k, v = np.split(joined, [q_width, q_width + width], axis=1)
         return q, k, v
     q, k, v = (
@@ -75,7 +78,7 @@ def turn(w: Weights, at: str, part: str, heads: np.ndarray, position: np.ndarray
     """Norm and rotary angles of `[T, n_heads, size]`."""
     heads = w.norm(heads, f"{at}attn_{part}_norm.weight")
     base, n_rot, factors = w.number("rope.freq_base", 10000.0), w.integer("rope.dimension_count", heads.shape[2]), None
-    if slides and w.arch in ("gemma3", "gemma4"):
+    if slides and w.arch in ("gemma3", "gemma4", "mimo2"):
         base = w.number("rope.freq_base_swa", 10000.0)
         n_rot = w.integer("rope.dimension_count_swa", n_rot)
     else:

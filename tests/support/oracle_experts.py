@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.support.oracle_weights import Weights, gelu, sigmoid, silu, softmax
 
-NORMALISED = {"llama", "qwen3moe", "qwen35moe", "qwen3next", "gemma4"}
+NORMALISED = {"llama", "qwen3moe", "qwen35moe", "qwen3next", "gemma4", "mimo2"}
 
 
 def feed_forward(w: Weights, at: str, h: np.ndarray, *, is_shared_only: bool = False) -> np.ndarray:
@@ -66,9 +66,9 @@ def best_groups(scores: np.ndarray, n_groups: int, n_kept: int) -> np.ndarray:
 
 def route(w: Weights, at: str, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Chosen experts and their weights, `[T, k]` each."""
-    is_sigmoid = w.integer("expert_gating_func") == 2
+    is_sigmoid = w.arch == "mimo2" or w.integer("expert_gating_func") == 2
     probabilities = sigmoid(logits) if is_sigmoid else logits if w.arch == "gpt-oss" else softmax(logits)
-    bias = w.get(f"{at}exp_probs_b.bias")
+    bias = w.get(f"{at}exp_probs_b{'' if w.arch == 'hy_v3' else '.bias'}")
     scores = probabilities if bias is None else probabilities + bias
     scores = best_groups(scores, w.integer("expert_group_count"), w.integer("expert_group_used_count"))
     chosen = np.argsort(-scores, axis=1, kind="stable")[:, : w.integer("expert_used_count")]

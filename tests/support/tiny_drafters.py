@@ -350,6 +350,11 @@ def tiny_mtp(
         for index in range(n_layer):
             given |= {f"blk.{index}.{name}": None for name, _ in family.layer(sizes, index)}
     counts = {"block_count": n_layer + n_heads, "nextn_predict_layers": n_heads}
+    flags = {
+        f"{architecture}.{name}": (kind, [*values, *[True] * n_heads])
+        for name, (kind, values) in family.metadata(sizes).items()
+        if kind == "[bool]" and isinstance(values, list)
+    }  # an entry per block
     return tiny_gguf(
         path,
         architecture,
@@ -358,7 +363,7 @@ def tiny_mtp(
         vocab=vocab,
         n_layer=n_layer,
         tied=tied,
-        metadata={f"{architecture}.{name}": ("u32", value) for name, value in counts.items()},
+        metadata=flags | {f"{architecture}.{name}": ("u32", value) for name, value in counts.items()},
         tensors=given | dict(tensors or {}),
     )
 

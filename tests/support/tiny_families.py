@@ -388,6 +388,50 @@ def deepseek2_keys(sizes: Sizes) -> Keys:
     }
 
 
+def hy_v3_layer(sizes: Sizes, index: int) -> Shapes:
+    yield from attention(sizes, head_norms=True)
+    yield "ffn_norm.weight", (sizes.width,)
+    if index == 0:
+        yield from feed_forward(sizes)
+        return
+    yield from experts(sizes)
+    yield "exp_probs_b", (N_EXPERTS,)
+    yield from feed_forward(sizes, "_shexp")
+
+
+def hy_v3_keys(sizes: Sizes) -> Keys:
+    names = ("expert_gating_func", "expert_weights_scale", "expert_weights_norm")
+    routing = {name: pair for name, pair in glm4moe_keys(sizes).items() if name in names}
+    return expert_keys(sizes) | routing | {"expert_shared_feed_forward_length": ("u32", sizes.n_ff)}
+
+
+def mimo2_layer(sizes: Sizes, index: int) -> Shapes:
+    """Values are half as wide as keys; projections are fused, as MTP blocks have them; odd layers are dense."""
+    value = sizes.head_size // 2
+    yield "attn_norm.weight", (sizes.width,)
+    yield "attn_qkv.weight", (sizes.q_width + sizes.kv_width + sizes.n_head_kv * value, sizes.width)
+    yield "attn_output.weight", (sizes.width, sizes.n_head * value)
+    yield "attn_sinks.weight", (sizes.n_head,)
+    yield "ffn_norm.weight", (sizes.width,)
+    if index % 2:
+        yield from feed_forward(sizes)
+        return
+    yield from experts(sizes)
+    yield "exp_probs_b.bias", (N_EXPERTS,)
+
+
+def mimo2_keys(sizes: Sizes) -> Keys:
+    return expert_keys(sizes) | {
+        "attention.value_length": ("u32", sizes.head_size // 2),
+        "attention.value_scale": ("f32", 0.7),
+        "attention.sliding_window": ("u32", WINDOW),
+        "attention.sliding_window_pattern": ("[bool]", [i % 2 == 0 for i in range(sizes.n_layer)]),
+        "rope.dimension_count": ("u32", sizes.head_size // 2),
+        "rope.freq_base": ("f32", 1e6),
+        "rope.freq_base_swa": ("f32", 1e4),
+    }
+
+
 def delta_net(sizes: Sizes) -> Shapes:
     n_keys, n_heads, size = sizes.delta_heads
     n_values, channels = n_heads * size, (2 * n_keys + n_heads) * size
@@ -522,6 +566,8 @@ ARCHITECTURES = {
     "gpt-oss": Architecture(gpt_oss_layer, metadata=gpt_oss_keys),
     "glm4moe": Architecture(glm4moe_layer, metadata=glm4moe_keys),
     "deepseek2": Architecture(deepseek2_layer, metadata=deepseek2_keys),
+    "hy_v3": Architecture(hy_v3_layer, metadata=hy_v3_keys),
+    "mimo2": Architecture(mimo2_layer, metadata=mimo2_keys),
     "qwen35": Architecture(qwen35_layer, metadata=qwen35_keys),
     "qwen35moe": Architecture(qwen35moe_layer, metadata=qwen35moe_keys),
     "qwen3next": Architecture(qwen3next_layer, metadata=qwen35moe_keys),
