@@ -42,6 +42,13 @@ _LONGROPE = {
     "type": "longrope", "long_factor": [1.0 + 0.5 * i for i in range(6)],
     "short_factor": [1.0 + 0.1 * i for i in range(6)],
 }  # fmt: skip
+_LATENT = {
+    "kv_lora_rank": 32, "q_lora_rank": 48, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 24,
+    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+    "routed_scaling_factor": 1.5, "first_k_dense_replace": 1, "norm_topk_prob": True, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+}  # fmt: skip
+_YARN = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 32, "beta_slow": 1}
 _EXAONE = {"head_dim": 16, "rope_theta": 10000.0}
 
 
@@ -154,6 +161,20 @@ PUBLISHED: dict[str, Family] = {
         "max_position_embeddings": 32768, "rope_theta": 10000.0, "eod_token_id": 2, "tie_word_embeddings": True,
         "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
     }),
+    "deepseek-v2": Family("deepseek2", {
+        "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", **_LATENT,
+        "norm_topk_prob": False, "n_group": 1, "topk_group": 1, "scoring_func": "softmax", "topk_method": "greedy",
+        "rope_scaling": {**_YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
+    }),
+    "deepseek-v3-trunk": Family("deepseek2", {
+        "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **_LATENT, "n_group": 4,
+        "topk_group": 2, "scoring_func": "sigmoid", "num_nextn_predict_layers": 0,
+        "rope_scaling": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+    }),
+    "glm4-flash-trunk": Family("deepseek2", {
+        "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", **_LATENT, "n_group": 1,
+        "topk_group": 1, "scoring_func": "sigmoid", "rope_theta": 1000000.0, "num_nextn_predict_layers": 0,
+    }, added=("[gMASK]", "<|user|>", "<|endoftext|>", "<|observation|>")),
     "starcoder2": Family("starcoder2", {
         "architectures": ["Starcoder2ForCausalLM"], "model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh",
         "norm_epsilon": 1e-5, "use_bias": True, "rope_theta": 100000.0, "sliding_window": None,
