@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +28,18 @@ if TYPE_CHECKING:
 _CONTROL = b"\xff"  # llguidance: a token that is not text
 
 
-class _Words:
-    """What llguidance asks of a tokenizer."""
+class Words:
+    """What llguidance asks of a tokenizer.
+
+    Args:
+        vocabulary: The tokenizer.
+        n_vocab: Width of the logits.
+
+    Attributes:
+        tokens: Bytes of each token; those that are no text have a byte in front that no text has.
+        special_token_ids: The latter.
+        trie: The bytes of all tokens, for llguidance.
+    """
 
     bos_token_id = None
 
@@ -44,17 +54,45 @@ class _Words:
             if not piece:
                 self.special_token_ids.append(token)
             self.tokens.append(piece or _CONTROL + b"<|%d|>" % token)
+        self.trie = self._open_trie(n_vocab)
+
+    @classmethod
+    @lru_cache(maxsize=1)  # seconds for a vocabulary of 262144 tokens, and the same for all requests
+    def of(cls, vocabulary: SamplerVocabulary, n_vocab: int) -> Words:
+        """Those of a vocabulary; kept until another one is asked for."""
+        return cls(vocabulary, n_vocab)
+
+    def text(self, token: int) -> bytes:
+        """The bytes that a token adds to the text."""
+        piece = self.tokens[token]
+        return b"" if piece.startswith(_CONTROL) else piece
+
+    @cached_property
+    def ids(self) -> dict[bytes, int]:
+        """A token for each text that one has."""
+        return {piece: token for token, piece in enumerate(self.tokens) if not piece.startswith(_CONTROL)}
+
+    def spelled(self, text: bytes) -> list[int] | None:
+        """Tokens whose bytes are the text, each as long as possible; None: there are none."""
+        longest = max(map(len, self.ids), default=0)
+        tokens: list[int] = []
+        while text:
+            length = next((n for n in range(min(longest, len(text)), 0, -1) if text[:n] in self.ids), 0)
+            if not length:
+                return None
+            tokens.append(self.ids[text[:length]])
+            text = text[length:]
+        return tokens
 
     def __call__(self, text: str) -> list[int]:
+        """The tokens of a text."""
         return self._vocabulary.encode(text, add_special=False, parse_special=False)
 
+    def _open_trie(self, n_vocab: int) -> LLTokenizer:
+        from llguidance import LLTokenizer, TokenizerWrapper
 
-def _open_tokenizer(words: _Words, vocabulary: SamplerVocabulary, n_vocab: int) -> LLTokenizer:
-    """The trie of the vocabulary's bytes."""
-    from llguidance import LLTokenizer, TokenizerWrapper
-
-    ends = sorted(vocabulary.eog_ids) or [words.eos_token_id]
-    return LLTokenizer(TokenizerWrapper(words), n_vocab=n_vocab, eos_token=ends)
+        ends = sorted(self._vocabulary.eog_ids) or [self.eos_token_id]
+        return LLTokenizer(TokenizerWrapper(self), n_vocab=n_vocab, eos_token=ends)
 
 
 def _compile(config: SamplingConfig, vocabulary: SamplerVocabulary, forbidden: Collection[int]) -> tuple[str, str]:
@@ -115,10 +153,10 @@ class Grammar:
             return None
         from llguidance import LLMatcher, LLParserLimits
 
-        words = _Words(vocabulary, n_vocab)
+        words = Words.of(vocabulary, n_vocab)
         what, source = _compile(config, vocabulary, words.special_token_ids)
         matcher = LLMatcher(
-            _open_tokenizer(words, vocabulary, n_vocab),
+            words.trie,
             LLMatcher.grammar_from_lark(source),
             log_level=0,
             limits=LLParserLimits(verbose_errors=False),
@@ -126,6 +164,10 @@ class Grammar:
         if matcher.is_error():
             raise UsageError(f"{what}: {_first_line(matcher.get_error())}")
         return cls(matcher, n_vocab)
+
+    def copy(self) -> Grammar:
+        """One that stands at the same place."""
+        return Grammar(self._matcher.deep_copy(), self._n_vocab)
 
     def allows(self, token: int) -> bool:
         """The token may come next."""

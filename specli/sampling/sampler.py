@@ -15,6 +15,7 @@ from specli.rng import REJECTION_SALT, MersenneTwister, resolve_seed
 from specli.sampling.candidates import Candidates, Floats, Ids, descending, largest, total
 from specli.sampling.chain import ChainContext, build_chain, check_sampling
 from specli.sampling.grammar import Grammar
+from specli.sampling.lazy import LazyGrammar
 from specli.sampling.links import Distribution, Link, Temperature
 from specli.sampling.native import NativeTail
 from specli.sampling.settings import SamplingConfig
@@ -46,7 +47,7 @@ class Sampler:
         self.rejections = MersenneTwister(self.seed ^ REJECTION_SALT)
         self.synthetic = MersenneTwister(self.seed)
         self._links, self._picker = build_chain(ChainContext(config, tokenizer, n_vocab, self.seed))
-        self._grammar = Grammar.from_config(config, tokenizer, n_vocab)
+        self._grammar = LazyGrammar.from_config(config, tokenizer, n_vocab)
         self._end_ids = tokenizer.eog_ids
         self._candidates: Candidates | None = None  # of the last sample; None where only its largest logit counted
         self._largest = -1

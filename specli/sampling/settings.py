@@ -13,6 +13,23 @@ DEFAULT_SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p"
 
 
 @dataclass(frozen=True)
+class Triggers:
+    """What a lazy grammar waits for; until then the text is free.
+
+    Attributes:
+        words: Texts with which the constrained part begins.
+        tokens: Tokens that begin it, whatever they are written with.
+        thought: What begins and what ends a thought at the beginning of the text, which triggers nothing.
+        is_thinking: The text begins within a thought.
+    """
+
+    words: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    thought: tuple[str, str] | None = None
+    is_thinking: bool = False
+
+
+@dataclass(frozen=True)
 class SamplingConfig:
     """How a request wants its tokens sampled, one field per llama.cpp option.
 
@@ -50,6 +67,7 @@ class SamplingConfig:
     ignore_eos: bool = False
     grammar: str | None = None
     json_schema: str | None = None
+    triggers: Triggers | None = None
     min_keep: int = 0
 
     def settings(self, model: Mapping[str, Any] = MappingProxyType({})) -> SamplingSettings:

@@ -8,6 +8,9 @@ from typing import Protocol
 class SamplerVocabulary(Protocol):
     """The part of `specli.tokenizer.Tokenizer` that samplers, DRY and grammars use."""
 
+    def __hash__(self) -> int:
+        """Goes by identity: a vocabulary does not change."""
+
     @property
     def eog_ids(self) -> frozenset[int]:
         """Tokens that end a generation."""
