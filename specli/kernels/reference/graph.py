@@ -69,17 +69,17 @@ class GraphProgram(Program):
         self._device = device
         self._new_graph = new_graph
         self._graphs: dict[tuple[int, ...], Graph] = {}
-        is_cuda = device.type == "cuda"
-        self._record = torch.zeros(len(Extent), dtype=torch.int32, pin_memory=is_cuda)  # what the host writes
         self._live = torch.zeros(len(Extent), dtype=torch.int32, device=device)  # what the graphs read
+        self._written = [0] * len(Extent)  # the same numbers
 
     def run(self, tokens: int = 0, outputs: int = 0, sequences: int = 0, steps: int = 0) -> None:
         live = tokens, outputs, sequences
         counts = [captured_rows(n) for n in live]
         with torch.inference_mode():
             for extent, n in enumerate(live):
-                self._record[extent] = n
-            self._live.copy_(self._record, non_blocking=True)
+                if n != self._written[extent]:
+                    self._live[extent].fill_(n)  # part of the launch; host memory might change before it is read
+                    self._written[extent] = n
             key = (*counts, steps)
             graph = self._graphs.get(key)
             if graph is None:
