@@ -15,11 +15,11 @@ from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.load import open_engine
 from specli.errors import SpecliError
 from specli.gguf.file import GGUFFile
-from specli.models import ARCHITECTURES
 from specli.models.draft import Anchor
 from specli.tokenizer import Tokenizer
 from tests.support.draft_oracle import Eagle3Oracle
 from tests.support.drafting import Pair, drafted_by, open_pair
+from tests.support.oracle import FAMILIES
 from tests.support.runs import executors, run, skipping_unsupported, speculation
 from tests.support.tiny_drafters import tiny_eagle3
 from tests.support.tiny_gguf import tiny_gguf
@@ -65,7 +65,7 @@ def assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 @KERNELS
 @pytest.mark.parametrize(
     ("family", "variant"),
-    [("llama", name) for name in VARIANTS] + [(family, "all borrowed") for family in ARCHITECTURES],
+    [("llama", name) for name in VARIANTS] + [(family, "all borrowed") for family in FAMILIES],
 )
 def test_logits_equal_the_numpy_network(tmp_path: Path, kernels: str, family: str, variant: str) -> None:
     """At three depths, with prompts in pieces, after a draft of which nothing, a part, or all stands.
