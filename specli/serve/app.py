@@ -448,10 +448,7 @@ class Service:
             n_vocab=engine.target.config.n_vocab,
         )
         if chat is not None:
-            stop = (*params.request.stop, *filter(None, [chat.stop]))
-            params = replace(
-                params, request=replace(params.request, visible=chat.visible, stop=stop), answer_form=chat.form
-            )
+            params = chat.applied(params)
         if len(prompts) * params.n > MAX_PROMPTS:
             raise RequestError(
                 f"{len(prompts) * params.n} answers are asked for at once, at most {MAX_PROMPTS} are given"

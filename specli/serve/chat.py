@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specli.engine.load import Run
+from specli.sampling.settings import Triggers
 from specli.serve.errors import RequestError, unsupported
-from specli.serve.fields import flag, wrong_type
-from specli.serve.tools import Tools, lark_of_call, lark_of_schema, read_tools
+from specli.serve.fields import Params, flag, wrong_type
+from specli.serve.tools import Tools, lark_of_call, lark_of_schema, read_tools, thought_tags, trigger_words
 from specli.tokenizer import ChatTemplate
 from specli.tokenizer.answer import AnswerForm
 from specli.tokenizer.calls import HERMES
+from specli.tokenizer.reasoning import Reasoning
 
 OPAQUE = (
     "parse_tool_calls", "parallel_tool_calls", "chat_parser", "chat_format", "generation_prompt", "grammar_type",
@@ -22,6 +24,7 @@ OPAQUE = (
 )  # fmt: skip
 
 
+MAX_TOOLS = 1 << 20  # characters of their grammar, which take seconds to compile
 FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
@@ -35,6 +38,8 @@ class Chat:
         fields: The body's other fields, native ones in place of OpenAI's.
         visible: Texts of control tokens that have to be seen to read the answer.
         stop: A further stop string; "" for none.
+        grammar: What holds the answer, in place of the body's; "" for none.
+        triggers: What that waits for; None: it holds from the beginning.
     """
 
     prompt: str
@@ -42,6 +47,20 @@ class Chat:
     fields: Mapping[str, Any]
     visible: tuple[str, ...] = ()
     stop: str = ""
+    grammar: str = ""
+    triggers: Triggers | None = None
+
+    def applied(self, params: Params) -> Params:
+        """The body's settings with those of the conversation."""
+        request = params.request
+        sampling = request.sampling
+        if self.grammar:
+            sampling = replace(sampling, grammar=self.grammar, json_schema=None, triggers=self.triggers)
+        visible = tuple(dict.fromkeys((*request.visible, *self.visible)))
+        stop = (*request.stop, *filter(None, [self.stop]))
+        return replace(
+            params, request=replace(request, sampling=sampling, visible=visible, stop=stop), answer_form=self.form
+        )
 
 
 class ChatPrompts:
@@ -103,21 +122,28 @@ class ChatPrompts:
         if not self._is_parsed:
             return Chat(prompt, AnswerForm(), fields)
         told = reasoning if kind != "none" else None
-        form = AnswerForm(told, told is not None and told.is_open(prompt), calls, tools.schemas if calls else {})
+        form = AnswerForm(told, _is_open(told, prompt), calls, tools.schemas if calls else {})
         schema = fields.get("json_schema")
+        grammar, triggers = "", None
         if calls and (fields.get("grammar") or (schema is not None and tools.must_call)):
             raise RequestError("Cannot use custom grammar constraints with tools.")
         if calls and schema is not None:
             form = AnswerForm(form.reasoning, form.is_thinking)  # the answer is an object, not a call
         elif calls and tools.must_call:
-            fields["grammar"] = lark_of_call(calls, tools, form)
+            grammar = lark_of_call(calls, tools, form)
+        elif calls and (words := trigger_words(calls)):
+            grammar = lark_of_call(calls, tools)
+            triggers = Triggers(words, thought=thought_tags(reasoning), is_thinking=_is_open(reasoning, prompt))
+        if len(grammar) > MAX_TOOLS:
+            raise RequestError(
+                f"the grammar of the tools has {len(grammar)} characters, at most {MAX_TOOLS} are compiled"
+            )
         if calls and flag(body, "stream") and flag(body, "logprobs"):
             raise RequestError("logprobs is not supported with tools + stream")
         if form.is_thinking and schema is not None:
-            fields["grammar"] = lark_of_schema(schema, form)
-            del fields["json_schema"]
+            grammar = lark_of_schema(schema, form)
         only_one = calls is not None and not tools.is_parallel
-        return Chat(prompt, form, fields, markers, calls.end if calls and only_one else "")
+        return Chat(prompt, form, fields, markers, calls.end if calls and only_one else "", grammar, triggers)
 
     def _render(self, body: Mapping[str, Any], tools: Tools) -> str:
         messages = read_messages(body)
@@ -259,6 +285,10 @@ def completion_fields(body: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError("top_logprobs requires logprobs to be set to true")
     fields.pop("logprobs", None)
     return fields
+
+
+def _is_open(reasoning: Reasoning | None, prompt: str) -> bool:
+    return reasoning is not None and reasoning.is_open(prompt)
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from specli.engine.config import RequestConfig
 from specli.rng import RANDOM_SEED
 from specli.sampling.names import SAMPLER_LETTERS, canonical_sampler
-from specli.sampling.settings import SamplingSettings
+from specli.sampling.settings import SamplingSettings, Triggers
 from specli.serve.errors import RequestError, unsupported
 from specli.tokenizer import Tokenizer
 from specli.tokenizer.answer import AnswerForm
@@ -26,6 +26,7 @@ INT_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 FLOAT_MAX = 3.4028234663852886e38
 MAX_GRAMMAR = 1 << 16  # characters; this many take a few seconds to compile
+_TOKEN, _WORD, _PATTERN, _PATTERN_FULL = range(4)  # types of triggers
 MAX_PROBS = 1000  # tokens reported per place; a whole vocabulary of each would be gigabytes
 
 
@@ -134,9 +135,6 @@ UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "n_cache_reuse": lambda value: value == 0,
     "post_sampling_probs": lambda value: value is False,
     "lora": lambda value: value == [],
-    "grammar_lazy": lambda value: value is False,
-    "grammar_triggers": lambda value: value == [],
-    "preserved_tokens": lambda value: value == [],
     "echo": lambda value: value is False,
     "reasoning_control": lambda value: value is False,
     "reasoning_budget_tokens": lambda value: value == -1,
@@ -274,6 +272,7 @@ def read_params(
             n_predict=base.n_predict if n_predict is None else int(n_predict),
             sampling=read_sampling(body, base.sampling.settings(), tokenizer, n_vocab),
             stop=read_stop(body) or base.stop,
+            visible=texts(body, "preserved_tokens"),
             logprobs=int(N_PROBS.read(body) or 0),
         ),
         n=int(n or 1),
@@ -334,7 +333,7 @@ def read_sampling(body: Body, base: SamplingSettings, tokenizer: Tokenizer, n_vo
         found["ignore_eos"] = flag(body, "ignore_eos")
     if body.get("logit_bias") is not None:
         found["logit_bias"] = read_logit_bias(body["logit_bias"], tokenizer, n_vocab)
-    return replace(base, **found, **read_grammar(body))
+    return replace(base, **found, **read_grammar(body), triggers=read_triggers(body, tokenizer))
 
 
 def read_grammar(body: Body) -> dict[str, Any]:
@@ -348,6 +347,46 @@ def read_grammar(body: Body) -> dict[str, Any]:
         return {}
     text = json.dumps(schema if schema != {} else {"type": "object"})
     return {"grammar": None, "json_schema": _bounded("json_schema", text)}
+
+
+def read_triggers(body: Body, tokenizer: Tokenizer) -> Triggers | None:
+    """What the grammar waits for if it is lazy; None: it holds from the beginning.
+
+    Raises:
+        RequestError: There is nothing it could wait for, or something is wrong, or a regular expression, which could
+            take forever.
+    """
+    given = body.get("grammar_triggers")
+    if given is not None and not isinstance(given, list):
+        raise wrong_type("grammar_triggers", "array", given)
+    preserved = [_tokens(text, tokenizer) for text in texts(body, "preserved_tokens")]
+    words: list[str] = []
+    tokens: list[int] = []
+    for trigger in given or []:
+        kind, value = (trigger.get("type"), trigger.get("value")) if isinstance(trigger, dict) else (None, None)
+        if kind in (_PATTERN, _PATTERN_FULL) and not isinstance(kind, bool):
+            raise unsupported("a pattern in 'grammar_triggers'")
+        if kind not in (_TOKEN, _WORD) or isinstance(kind, bool) or not isinstance(value, str) or not value:
+            raise field_error("grammar_triggers", "every trigger needs a 'type' from 0 to 3 and a 'value'")
+        ids = [trigger.get("token")] if kind == _TOKEN else _tokens(value, tokenizer)
+        if len(ids) != 1:
+            words.append(value)
+        elif not _is_id(ids[0]) or not 0 <= ids[0] < tokenizer.n_vocab:
+            raise field_error("grammar_triggers", "a trigger of type 0 needs the id of its 'token'")
+        elif kind == _WORD and ids not in preserved:
+            reason = f"Grammar trigger word should be marked as preserved token: {value}"
+            raise field_error("grammar_triggers", reason)
+        else:
+            tokens.append(ids[0])
+    if not flag(body, "grammar_lazy"):
+        return None
+    if not words and not tokens:
+        raise field_error("grammar_triggers", "Error: no triggers set for lazy grammar!")
+    return Triggers(tuple(words), tuple(tokens))
+
+
+def _tokens(text: str, tokenizer: Tokenizer) -> list[Any]:
+    return tokenizer.encode(text, add_special=False, parse_special=True)
 
 
 def _bounded(name: str, text: str) -> str:

@@ -177,6 +177,7 @@ def settings_record(
         "n_probs": request.logprobs,
         "min_keep": s.min_keep,
         "grammar": s.grammar or "",
+        "grammar_lazy": s.triggers is not None,
         "samplers": list(s.samplers),
         "speculative.types": ",".join(types or ("none",)),
         "timings_per_token": params.has_timings,

@@ -11,8 +11,10 @@ from specli.serve.errors import RequestError
 from specli.serve.fields import flag
 from specli.tokenizer.answer import AnswerForm
 from specli.tokenizer.calls import CallForm, Style, may_be_text
+from specli.tokenizer.reasoning import Reasoning
 
 _HEAD = "%llguidance {}\n"
+_HEADERS = ("<|channel|>commentary", "<|start|>assistant")  # of a call in the form of gpt-oss
 _ANY_ARGUMENTS = {"type": "object", "properties": {}}
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
 
@@ -101,13 +103,35 @@ def lark_of_schema(schema: Any, form: AnswerForm) -> str:
     return "".join([_HEAD, f"start: {_thought(form)} json\n", f"json: {_json(schema)}\n", _until(form)])
 
 
-def lark_of_call(calls: CallForm, tools: Tools, form: AnswerForm) -> str:
-    """The grammar of an answer that calls a tool, after a thought if it likes."""
+def trigger_words(calls: CallForm) -> tuple[str, ...]:
+    """Texts with which calls begin in an answer that may do without; none if anything may be a call's beginning."""
+    if calls.style is Style.CHANNELS:
+        return tuple(f"{header} to=functions." for header in _HEADERS)
+    return tuple(filter(None, [calls.around[0] if calls.around else calls.start]))
+
+
+def thought_tags(reasoning: Reasoning | None) -> tuple[str, str] | None:
+    """What begins and ends the thought of an answer; None: nothing does, or the channels tell."""
+    return (
+        None if reasoning is None or not reasoning.end or reasoning.has_channels else (reasoning.start, reasoning.end)
+    )
+
+
+def lark_of_call(calls: CallForm, tools: Tools, form: AnswerForm | None = None) -> str:
+    """The grammar of calls of tools.
+
+    Args:
+        calls: How they are written.
+        tools: What may be called.
+        form: The answer that has to be a call, after a thought if it likes; None: only the calls are constrained.
+    """
+    opening = "" if form else _HEADERS[1]  # which the prompt ends with, where a call begins the answer
+    form = form or AnswerForm()
     rules = [_HEAD]
     functions = []
     for number, (name, schema) in enumerate(tools.schemas.items()):
         functions.append(f"call{number}")
-        rules.append(f"call{number}: {_call(calls, name, schema, rules, number)}\n")
+        rules.append(f"call{number}: {_call(calls, name, schema, rules, number, opening)}\n")
     one = " | ".join(functions)
     if calls.style is Style.JSON and calls.is_list:
         more = ' (", " one)*' if tools.is_parallel else ""
@@ -132,8 +156,10 @@ def _is_tagged(calls: CallForm) -> bool:
     return calls.style in (Style.JSON, Style.TAGS) and calls.start.startswith("<") and calls.start != "<function="
 
 
-def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str], number: int) -> str:
-    """What stands between the markers of a call; further rules are added."""
+def _call(
+    calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str], number: int, opening: str = ""
+) -> str:
+    """What stands between the markers of a call, for gpt-oss its header, too; further rules are added."""
     if calls.style is Style.JSON:
         head = json.dumps({"name": name}, ensure_ascii=False)[:-1] + f', "{calls.arguments}": '
         return f'{_text(head)} {_json(schema)} "}}"'
@@ -143,8 +169,9 @@ def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str
         rules.append(f"args_{number}[lazy]: {_up_to('}' + calls.end)}\n")
         return f"{_text(f'call:{name}{{')} args_{number}"
     if calls.style is Style.CHANNELS:
-        header = f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
-        return f"{_text(header)} {_json(schema)}"
+        heads = (f"{_HEADERS[0]} to=functions.{name}", f"{opening} to=functions.{name}<|channel|>commentary")
+        kind = " | ".join(map(_text, (" <|constrain|>json", "<|constrain|>json", " json")))
+        return f"({' | '.join(map(_text, heads))}) ({kind})? {_text('<|message|>')} {_json(schema)}"
     properties = schema.get("properties")
     listed = schema.get("required")
     required = listed if isinstance(listed, list) else []
@@ -174,11 +201,11 @@ def _call(calls: CallForm, name: str, schema: Mapping[str, Any], rules: list[str
 
 def _thought(form: AnswerForm) -> str:
     """A thought before the answer: needed if it has begun, else as the model likes."""
-    reasoning = form.reasoning
-    if reasoning is None or not reasoning.end or reasoning.has_channels:
+    tags = thought_tags(form.reasoning)
+    if tags is None:
         return ""
     rest = "thought /[ \\t\\n]{0,2}/"
-    return rest if form.is_thinking else f"({_text(reasoning.start)} {rest})?"
+    return rest if form.is_thinking else f"({_text(tags[0])} {rest})?"
 
 
 def _until(form: AnswerForm) -> str:

@@ -16,8 +16,12 @@ pytest.importorskip("uvicorn", reason="needs the extra specli[serve]")
 
 from specli.demo import MODELS
 from specli.engine.config import SamplingConfig
-from specli.sampling.grammar import Grammar
-from specli.serve.tools import lark_of_call, lark_of_schema, read_tools
+from specli.sampling.lazy import LazyGrammar
+from specli.sampling.settings import Triggers
+from specli.serve.chat import ChatPrompts
+from specli.serve.errors import RequestError
+from specli.serve.fields import MAX_GRAMMAR
+from specli.serve.tools import lark_of_call, lark_of_schema, read_tools, trigger_words
 from specli.tokenizer.answer import AnswerForm, AnswerReader
 from specli.tokenizer.calls import HERMES, CallForm, Style
 from specli.tokenizer.reasoning import TAGS, Reasoning
@@ -132,11 +136,11 @@ def test_thoughts_stand_apart_unless_they_are_asked_to_stay() -> None:
         assert continued == {"role": "assistant", "content": "Yes.", "reasoning_content": "so"}
 
 
-def is_allowed(served: Served, lark: str, text: str) -> bool:
+def is_allowed(served: Served, lark: str, text: str, triggers: Triggers | None = None) -> bool:
     """Whether a grammar lets a text through to its end."""
     run = served.run[0]
-    tokenizer = run.tokenizer
-    grammar = Grammar.from_config(SamplingConfig(grammar=lark), tokenizer, run.engine.target.config.n_vocab)
+    tokenizer, config = run.tokenizer, SamplingConfig(grammar=lark, triggers=triggers)
+    grammar = LazyGrammar.from_config(config, tokenizer, run.engine.target.config.n_vocab)
     assert grammar is not None
     for token in [*tokenizer.encode(text, add_special=False, parse_special=False), min(tokenizer.eog_ids)]:
         if not grammar.allows(token):
@@ -205,11 +209,101 @@ def test_grammar_of_a_call_lets_the_form_through_and_nothing_else(served: Served
         assert is_allowed(served, lark, text + more)
         alone = read_tools({"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False})
         assert not is_allowed(served, lark_of_call(form, alone, AnswerForm(calls=form)), text + more)
+    free = lark_of_call(form, read_tools({"tools": [WEATHER, NOW]}))
+    words = trigger_words(form)
+    assert bool(words) == bool(form.start or form.style is Style.CHANNELS)
+    if words:
+        assert is_allowed(served, free, f"Well: {text}", Triggers(words))
+        assert is_allowed(served, free, "Well, weather.", Triggers(words))
+        assert not is_allowed(served, free, f"Well: {text}".replace("weather", "rain"), Triggers(words))
     thinks = lark_of_call(
         form, read_tools({"tools": [WEATHER], "tool_choice": "required"}), AnswerForm(TAGS, calls=form)
     )
     assert is_allowed(served, thinks, f"<think>\nhm\n</think>\n\n{text}")
     assert is_allowed(served, thinks, text)
+
+
+def test_calls_are_held_from_their_marker_on_where_they_are_free(served: Served) -> None:
+    """`tool_choice: auto`, with the form of templates that say nothing of calls."""
+    prompts = ChatPrompts(served.run[0], {}, prefills=True)
+    chat = prompts.read({**HELLO, "tools": [WEATHER, NOW]})
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    for text, fits in (
+        ("No call.", True),
+        (f"I look. {call}", True),
+        (f"I look. {call}\n{call}", True),
+        (f"{call} and more", False),
+        (call.replace("now", "then"), False),
+        ("<tool_call> opens it", False),
+    ):
+        assert is_allowed(served, chat.grammar, text, chat.triggers) == fits
+    assert not prompts.read({**HELLO, "tools": [WEATHER], "tool_choice": "none"}).grammar
+    required = prompts.read({**HELLO, "tools": [WEATHER], "tool_choice": "required"})
+    assert required.triggers is None
+    assert required.grammar
+    as_json = prompts.read({**HELLO, "tools": [WEATHER], "response_format": {"type": "json_object"}})
+    assert not as_json.grammar
+
+
+def test_lazy_grammar_holds_from_its_trigger_and_drafts_change_nothing(served: Served) -> None:
+    prompt = "Hello, hello, hello, the cat sat on the mat, the cat sat on"
+    body: dict[str, Any] = {"prompt": prompt, "n_predict": 32, "temperature": 0}
+    free = served.post("/completion", body).json["content"]
+    word = max(free[:30].split(), key=len)[1:]  # which the model writes anyway, beginning within a token
+    held = {**body, "grammar": f'root ::= {json.dumps(word)} " no, no, no, no, no, no!"', "grammar_lazy": True}
+    held["grammar_triggers"] = [{"type": 1, "value": word}]
+    answers = [served.post("/completion", held).json]
+    with serving(run_config(TARGET)) as plain:
+        answers.append(plain.post("/completion", held).json)
+    assert answers[0]["content"] == answers[1]["content"] == f"{free[: free.find(word)]}{word} no, no, no, no, no, no!"
+    assert answers[0]["timings"]["draft_n"] > 0
+    assert answers[0]["generation_settings"]["grammar_lazy"] is True
+    unheld = served.post("/completion", {**held, "grammar_triggers": [{"type": 1, "value": "%% never %%"}],
+                                         "grammar": 'root ::= "%% never %%"'}).json  # fmt: skip
+    assert unheld["content"] == free
+
+
+@pytest.mark.parametrize(
+    ("triggers", "text"),
+    [
+        ([], "no triggers set for lazy grammar"),
+        (["a"], "every trigger needs a 'type'"),
+        ([{"type": 1}], "every trigger needs a 'type'"),
+        ([{"type": 4, "value": "a"}], "every trigger needs a 'type'"),
+        ([{"type": 0, "value": "a"}], "needs the id of its 'token'"),
+        ([{"type": 0, "value": "a", "token": 10**9}], "needs the id of its 'token'"),
+        ([{"type": 1, "value": "<|im_end|>"}], "should be marked as preserved token: <|im_end|>"),
+        ([{"type": 1, "value": "no such beginning"}], "does not begin with its trigger 'no such beginning'"),
+        ({"type": 1}, "type must be array"),
+    ],
+)
+def test_wrong_triggers_are_refused(served: Served, triggers: Any, text: str) -> None:
+    body = {"prompt": "x", "grammar": 'root ::= "a"', "grammar_lazy": True, "grammar_triggers": triggers}
+    reply = served.post("/completion", body)
+    assert reply.status == 400, reply.body
+    assert text in reply.json["error"]["message"]
+    pattern = served.post("/completion", {**body, "grammar_triggers": [{"type": 2, "value": "(a+)+$"}]})
+    assert pattern.status == 501
+
+
+def test_many_tools_are_more_than_a_clients_grammar_may_be(served: Served) -> None:
+    """128 tools, with a grammar far longer than what a client may send as its own."""
+    arguments = {f"argument_{number}": {"type": "string"} for number in range(12)}
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": f"tool_{number}", "parameters": {"type": "object", "properties": arguments}},
+        }
+        for number in range(128)
+    ]
+    chat = ChatPrompts(served.run[0], {}, prefills=True).read({**HELLO, "tools": tools, "tool_choice": "required"})
+    assert len(chat.grammar) > MAX_GRAMMAR
+    last = '<tool_call>\n{"name": "tool_127", "arguments": {"argument_11": "x"}}\n</tool_call>'
+    assert is_allowed(served, chat.grammar, last)
+    assert not is_allowed(served, chat.grammar, last.replace("tool_127", "tool_128"))
+    (tools[0]["function"])["parameters"]["properties"] = {f"argument_{n}": {"type": "string"} for n in range(50_000)}  # type: ignore[index]
+    with pytest.raises(RequestError, match="the grammar of the tools has"):
+        ChatPrompts(served.run[0], {}, prefills=True).read({**HELLO, "tools": tools})
 
 
 @pytest.mark.parametrize(
@@ -258,6 +352,27 @@ def test_answers_are_those_of_llama_cpp(programs: Path, smollm2_path: Path, tmp_
             one = served.post(CHAT, body).json
             assert one["choices"] == other["choices"]
             assert one.keys() == other.keys()
+
+
+@pytest.mark.real
+def test_lazy_grammars_are_those_of_llama_cpp(programs: Path, smollm2_path: Path, tmp_path: Path) -> None:
+    """The words stand in what the model says of Paris; the last never comes."""
+    asked: dict[str, Any] = {"prompt": "The capital of France is", "temperature": 0, "n_predict": 12}
+    with serving(run_config(smollm2_path)) as served:
+        free = served.post("/completion", asked).json["content"]
+        words = [" Paris", "aris", "ris.", "%% never"]
+        assert all(word in free for word in words[:3])
+        bodies = [
+            {**asked, "grammar": f'root ::= {json.dumps(word)} (" no" | "!!")+', "grammar_lazy": True,
+             "grammar_triggers": [{"type": 1, "value": word}], "preserved_tokens": words}
+            for word in words
+        ]  # fmt: skip
+        ours = [served.post("/completion", body).json["content"] for body in bodies]
+    options = ["-m", str(smollm2_path), "-c", "512", "--poll", "0"]
+    theirs = upstream_completions(programs / "llama-server", options, bodies, tmp_path / "log", route="completion")
+    assert ours == [answer["content"] for answer in theirs]
+    assert ours[3] == free
+    assert len({*ours}) > 1
 
 
 def test_openai_client_calls_tools(served: Served) -> None:
