@@ -104,7 +104,7 @@ def test_hint_of_a_wrong_word_names_the_near_one(arguments: list[str], near: str
     assert caught.value.hint.startswith(f"did you mean {near}?")
 
 
-@pytest.mark.parametrize("arguments", [["--spec-type", "medusa"], ["-ngl", "-5"], ["--spec-type", "none,ngram-mod"]])
+@pytest.mark.parametrize("arguments", [["--spec-type", "sonnet"], ["-ngl", "-5"], ["--spec-type", "none,ngram-mod"]])
 def test_hint_names_no_word_that_is_not_near(arguments: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         settle(*arguments)
@@ -114,7 +114,8 @@ def test_hint_names_no_word_that_is_not_near(arguments: list[str]) -> None:
 def test_option_of_another_drafter_warns() -> None:
     settings = settle("--spec-type", "ngram-simple", "--spec-ngram-mod-n-match", "12", "--spec-draft-n-max", "4")
     assert settings.warnings == [
-        "--spec-draft-n-max has no effect: it is read by draft-simple draft-eagle3 draft-mtp draft-dflash draft-dspark",
+        "--spec-draft-n-max has no effect: it is read by draft-simple draft-eagle3 draft-mtp draft-dflash draft-dspark "
+        "draft-eagle draft-medusa",
         "--spec-ngram-mod-n-match has no effect: it is read by ngram-mod",
     ]
     assert settle("-md", "d.gguf", "--spec-draft-n-max", "4").warnings == []

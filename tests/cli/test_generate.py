@@ -41,11 +41,11 @@ def test_messages_by_level(
 
 def test_settings_reach_the_engine(opener: ScriptedOpener) -> None:
     assert (
-        generate("-p", "a b c", "-n", "2", "--temp", "0", "-md", "d.gguf", "--logprobs", "3", "-r", "x", "-c", "64")
+        generate("-p", "a b c", "-n", "2", "--temp", "0", "-md", "d.gguf", "--logprobs", "3", "-r", "x", "-c", "512")
         == 0
     )
     config, request = opener.configs[0], opener.requests[0]
-    assert config.n_ctx == 64
+    assert config.n_ctx == 512
     assert config.draft is not None
     assert (request.n_predict, request.logprobs, request.stop) == (2, 3, ("x",))
     assert request.sampling.temperature == 0

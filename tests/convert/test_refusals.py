@@ -27,6 +27,8 @@ from tests.support.hf_files import (
     write_safetensors,
 )
 
+FORMATS = "model*.safetensors or pytorch_model*.bin or medusa_lm_head.safetensors or medusa_lm_head.pt"
+
 
 def folder(tmp_path: Path, name: str) -> Path:
     CASES[name].write(tmp_path / name)
@@ -257,7 +259,7 @@ FILES: list[tuple[Callable[[Path], None], str]] = [
         "F8_E8M0, I64, I32, I16, I8, U64, U32, U16, U8, BOOL",
     ),
     (wrong_size, "qwen3/model.safetensors: tensor 'x' has 4 bytes, expected 8 for F32 [2]"),
-    (no_weights, "qwen3: no weights, expected model*.safetensors or pytorch_model*.bin"),
+    (no_weights, f"qwen3: no weights, expected {FORMATS}"),
     (no_config, "qwen3: no config.json"),
     (two_configs, "qwen3: no config.json, but 2 candidates inside: draft/config.json, target/config.json"),
     (
@@ -918,6 +920,6 @@ def test_mask_embedding_needs_the_targets_weights(tmp_path: Path) -> None:
         "give its checkpoint directory with --target-model-dir, not a GGUF file"
     )
     (target / "model.safetensors").unlink()
-    assert refused(source, target=target) == "qwen3: no weights, expected model*.safetensors or pytorch_model*.bin"
+    assert refused(source, target=target) == f"qwen3: no weights, expected {FORMATS}"
     write_safetensors(target / "model.safetensors", random_tensors({"model.embed_tokens.weight": (320, E)}))
     assert refused(source, target=target) == "qwen3: missing lm_head.weight, which mask_embedding.pt needs"
