@@ -104,7 +104,7 @@ def test_hint_of_a_wrong_word_names_the_near_one(arguments: list[str], near: str
     assert caught.value.hint.startswith(f"did you mean {near}?")
 
 
-@pytest.mark.parametrize("arguments", [["--spec-type", "sonnet"], ["-ngl", "-5"], ["--spec-type", "none,ngram-mod"]])
+@pytest.mark.parametrize("arguments", [["--spec-type", "xyzzy"], ["-ngl", "-5"], ["--spec-type", "none,ngram-mod"]])
 def test_hint_names_no_word_that_is_not_near(arguments: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         settle(*arguments)
