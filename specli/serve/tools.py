@@ -10,12 +10,17 @@ from typing import Any
 from specli.serve.errors import RequestError
 from specli.serve.fields import flag
 from specli.tokenizer.answer import AnswerForm
-from specli.tokenizer.calls import CallForm, Style, may_be_text
+from specli.tokenizer.calls import KIMI_K3, CallForm, Style, Tags, may_be_text
 from specli.tokenizer.reasoning import Reasoning
 
 _HEAD = "%llguidance {}\n"
 _HEADERS = ("<|channel|>commentary", "<|start|>assistant")  # of a call in the form of gpt-oss
 _ANY_ARGUMENTS = {"type": "object", "properties": {}}
+_LOOSE = {  # what stands before and behind the arguments
+    Style.QUOTED: ("call:%s{", "}"),
+    Style.PYTHON: ("[%s(", ")]"),
+    Style.TAGS: (KIMI_K3.tags.call + '%s"', ""),
+}
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
 
 
@@ -107,7 +112,7 @@ def trigger_words(calls: CallForm) -> tuple[str, ...]:
     """Texts with which calls begin in an answer that may do without; none if anything may be a call's beginning."""
     if calls.style is Style.CHANNELS:
         return tuple(f"{header} to=functions." for header in _HEADERS)
-    return tuple(filter(None, [calls.around[0] if calls.around else calls.start]))
+    return tuple(dict.fromkeys(filter(None, (*calls.around[:1], calls.start))))
 
 
 def thought_tags(reasoning: Reasoning | None) -> tuple[str, str] | None:
@@ -134,26 +139,46 @@ def lark_of_call(calls: CallForm, tools: Tools, form: AnswerForm | None = None) 
         rules.append(f"call{number}: {_call(calls, name, schema, rules, number, opening)}\n")
     one = " | ".join(functions)
     if calls.style is Style.JSON and calls.is_list:
-        more = ' (", " one)*' if tools.is_parallel else ""
-        call = f'{_text(calls.start + "[")} one{more} "]"{_optional_text(calls.end)}'
+        more = ' (ws? "," ws? one)*' if tools.is_parallel else ""
+        call = f'{_text(calls.start + "[")} ws? one{more} ws? "]"{_optional_text(calls.end)}'
+    elif calls.around:
+        first, *last = map(_text, calls.around)
+        wrapped = _wrapped(calls)
+        more = f" (ws? {wrapped})*" if tools.is_parallel else ""
+        first = first if opening == "" else f"({first} ws?)?"  # the word that triggers may be that of the call
+        call = f"{first} ws? {wrapped}{more} {'ws? ' if last else ''}{' '.join(last)}"
     else:
-        space = "" if calls.style is Style.NAMED and not calls.around else '"\\n"' if calls.start else ""
-        wrapped = f"{_text(calls.start)} {space if _is_tagged(calls) else ''} one "
-        closing = "" if calls.style is Style.QUOTED else _text(calls.end)  # stands in the rule of the arguments
-        wrapped += f"{space if _is_tagged(calls) else ''} {closing}"
-        joint = "" if calls.style in (Style.NAMED, Style.QUOTED) else '"\\n"'
+        wrapped = _wrapped(calls)
+        joint = "" if calls.style in (Style.NAMED, Style.QUOTED, Style.PYTHON) else '"\\n"'
         more = f" ({joint} {wrapped})*" if tools.is_parallel and calls.start else ""
         call = f"{wrapped}{more}"
-        if calls.around:
-            call = f"{_text(calls.around[0])} {call} {_text(calls.around[-1])}"
+    rules.append("ws: /[ \\n]+/\n")
     rules.append(f"one: {one}\n")
     thought = _thought(form)
     rules.append(f"start: {thought} {call}\n")
     return "".join([*rules, _until(form)])
 
 
+def _wrapped(calls: CallForm) -> str:
+    """A call with its markers."""
+    space = '"\\n"' if _is_tagged(calls) else ""
+    start = "" if calls.start == calls.tags.call and calls.style is Style.TAGS else _text(calls.start)
+    is_whole = _is_loose(calls) or (calls.style is Style.TAGS and calls.end == calls.tags.call_end)
+    return f"{start} {space} one {space} {'' if is_whole else _text(calls.end)}"
+
+
+def _is_loose(calls: CallForm) -> bool:
+    """Only the name is held, and the arguments end with the call."""
+    return calls.style in (Style.QUOTED, Style.PYTHON) or calls == KIMI_K3
+
+
 def _is_tagged(calls: CallForm) -> bool:
-    return calls.style in (Style.JSON, Style.TAGS) and calls.start.startswith("<") and calls.start != "<function="
+    return (
+        calls.style in (Style.JSON, Style.TAGS)
+        and not calls.is_list
+        and calls.start.startswith("<")
+        and calls.start != calls.tags.call
+    )
 
 
 def _call(
@@ -161,13 +186,17 @@ def _call(
 ) -> str:
     """What stands between the markers of a call, for gpt-oss its header, too; further rules are added."""
     if calls.style is Style.JSON:
-        head = json.dumps({"name": name}, ensure_ascii=False)[:-1] + f', "{calls.arguments}": '
-        return f'{_text(head)} {_json(schema)} "}}"'
+        head = json.dumps({calls.name: name}, ensure_ascii=False)[1:-1] + f', "{calls.arguments}": '
+        begun = f'{_text(f"{{{json.dumps(calls.number)}: ")} /"[0-9]+"/ {_text(", " + head)}'
+        return f'{begun if calls.number else _text("{" + head)} {_json(schema)} "}}"'
     if calls.style is Style.NAMED:
+        if calls.is_numbered:
+            return f"{_text(f'functions.{name}:')} /[0-9]+/ {_text(calls.separator)} {_json(schema)}"
         return f"{_text(name + calls.separator)} {_json(schema)}"
-    if calls.style is Style.QUOTED:
-        rules.append(f"args_{number}[lazy]: {_up_to('}' + calls.end)}\n")
-        return f"{_text(f'call:{name}{{')} args_{number}"
+    if _is_loose(calls):
+        head, end = _LOOSE[calls.style]
+        rules.append(f"args_{number}[lazy]: {_up_to(end + calls.end)}\n")
+        return f"{_text(head % name)} args_{number}"
     if calls.style is Style.CHANNELS:
         heads = (f"{_HEADERS[0]} to=functions.{name}", f"{opening} to=functions.{name}<|channel|>commentary")
         kind = " | ".join(map(_text, (" <|constrain|>json", "<|constrain|>json", " json")))
@@ -178,7 +207,7 @@ def _call(
     members = []
     for place, (key, of_key) in enumerate((properties if isinstance(properties, dict) else {}).items()):
         if calls.style is Style.TAGS:
-            before, end = f"<parameter={key}>\n", "\n</parameter>"
+            before, end = _parameter(calls.tags, key, is_text=may_be_text(of_key))
         else:
             before, end = f"<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>"
         if isinstance(of_key, dict) and isinstance(of_key.get("enum"), list):  # texts stand without quotes
@@ -190,13 +219,21 @@ def _call(
         else:
             shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
             value = f"{_json({**of_key, **shared})} {_text(end)}"
-        member = f"{_text(before)} {value} {_text(chr(10))}"
+        member = f"{_text(before)} {value} {'ws?' if calls.tags.is_quoted else _text(chr(10))}"
         members.append(member if key in required else f"({member})?")
-    if calls.style is Style.TAGS:
-        opening = f"{name}>\n" if calls.start == "<function=" else f"<function={name}>\n"
-        closing = "" if calls.start == "<function=" else "</function>"
-        return " ".join([_text(opening), *members, _text(closing)])
-    return " ".join([_text(name + "\n"), *members])
+    if calls.style is Style.PAIRS:
+        return " ".join([_text(name + "\n"), *members])
+    tags = calls.tags
+    head = f'{tags.call}{name}"{tags.head_end}' if tags.is_quoted else f"{tags.call}{name}{tags.head_end}\n"
+    return " ".join([_text(head), *(["ws?"] if tags.is_quoted else []), *members, _text(tags.call_end)])
+
+
+def _parameter(tags: Tags, key: str, *, is_text: bool) -> tuple[str, str]:
+    """What stands before and behind a value."""
+    if not tags.is_quoted:
+        return f"{tags.parameter}{key}{tags.head_end}\n", f"\n{tags.parameter_end}"
+    attribute = f' string="{json.dumps(is_text)}"' if tags.has_type else ""
+    return f'{tags.parameter}{key}"{attribute}{tags.head_end}', tags.parameter_end
 
 
 def _thought(form: AnswerForm) -> str:

@@ -29,6 +29,9 @@ class Encoder(Protocol):
         """Token ids."""
 
 
+_MAX_PIECES = 16  # ways to render tokens that are kept
+
+
 class Tokenizer:
     """The tokenizer of one model.
 
@@ -191,6 +194,8 @@ class Tokenizer:
             def piece(token: int) -> bytes:
                 return self.piece(token, special=special or token in shown)
 
+            if len(self._pieces) >= _MAX_PIECES:  # clients choose what is visible
+                self._pieces.clear()
             self._pieces[special, visible] = cache(piece)
         return StreamDecoder(self._pieces[special, visible])
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from specli.tokenizer import ChatTemplate
 from specli.tokenizer.answer import AnswerForm, AnswerReader
-from specli.tokenizer.calls import HERMES, CallForm, Style
+from specli.tokenizer.calls import COHERE, GRANITE, HERMES, KIMI_K2, KIMI_K3, LFM2, CallForm, Style
 from specli.tokenizer.reasoning import TAGS, Reasoning
+from tests.support.call_forms import DSML, MINICPM, MINIMAX
 
 TOOLS: dict[str, dict[str, Any]] = {
     "weather": {
@@ -33,9 +36,14 @@ DEEPSEEK = CallForm(
     around=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
 )  # fmt: skip
 GEMMA = CallForm(Style.QUOTED, "<|tool_call>", "<tool_call|>")
+MINIMAX_M1 = CallForm(Style.JSON, "<tool_calls>", "</tool_calls>")
+R1_QWEN = CallForm(
+    Style.NAMED, "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```<｜tool▁call▁end｜>", "\n```json\n",
+    around=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+)  # fmt: skip
 HARMONY = CallForm(Style.CHANNELS, "", "")
 CHANNELS = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
-FORMS = [HERMES, CODER, GLM, LLAMA, NEMO, MISTRAL, DEEPSEEK, GEMMA]
+FORMS = [HERMES, CODER, GLM, LLAMA, NEMO, MISTRAL, DEEPSEEK, GEMMA, KIMI_K2, COHERE, LFM2, DSML, MINICPM]
 
 Call = tuple[str, str]
 
@@ -148,6 +156,77 @@ CASES = {
         "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "", [("weather", PARIS), ("now", "{}")],
     ),
+    "numbered": (
+        KIMI_K2,
+        f"So.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{OSLO}"
+        "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        "<|tool_calls_section_end|>",
+        "So.", [("weather", OSLO), ("now", "{}")],
+    ),
+    "numbered, not so": (
+        KIMI_K2, "<|tool_call_begin|>now<|tool_call_argument_begin|>{}<|tool_call_end|>", "", [("now", "{}")],
+    ),
+    "Kimi K3": (
+        KIMI_K3,
+        '<|open|>tools<|sep|><|open|>call tool="weather" index="1"<|sep|><|open|>argument key="city" type="string"'
+        '<|sep|>Rome\n"<|close|>argument<|sep|><|open|>argument key="days" type="number"<|sep|>2'
+        '<|close|>argument<|sep|>'
+        '<|close|>call<|sep|><|open|>call tool="now" index="2"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>',
+        "", [("weather", '{"city":"Rome\\n\\"","days":2}'), ("now", "{}")],
+    ),
+    "tool_name": (
+        COHERE,
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": ' + PARIS + "},\n"
+        '    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+        "", [("weather", PARIS), ("now", "{}")],
+    ),
+    "tool_name last": (
+        COHERE, '<|START_ACTION|>[{"parameters": {}, "tool_name": "now"}]<|END_ACTION|>', "", [("now", "{}")],
+    ),
+    "Granite 3.3": (GRANITE, '<|tool_call|>[{"name": "weather", "arguments": ' + OSLO + "}]", "", [("weather", OSLO)]),
+    "Python": (
+        LFM2, "I look.<|tool_call_start|>[weather(city='O\\'Hara \"[1]\"', days=-2, x={'a': [True, null]}), "
+        "now()]<|tool_call_end|>",
+        "I look.", [("weather", '{"city": "O\'Hara \\"[1]\\"", "days": -2, "x": {"a": [true, null]}}'), ("now", "{}")],
+    ),
+    "Python, no call": (
+        LFM2, "<|tool_call_start|>[1 + now]<|tool_call_end|>", "<|tool_call_start|>[1 + now]<|tool_call_end|>", [],
+    ),
+    "Python, no literal": (
+        LFM2, "<|tool_call_start|>[now(a=b)]<|tool_call_end|>", "<|tool_call_start|>[now(a=b)]<|tool_call_end|>", [],
+    ),
+    "Python, cut off": (LFM2, "<|tool_call_start|>[now(", "<|tool_call_start|>[now(", []),
+    "attributes": (
+        DSML,
+        'So.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" '
+        'string="true">12</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="x" string="false">[1, "a"]</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        '<｜DSML｜invoke name="now">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        "So.\n\n", [("weather", '{"city":"12","x":[1, "a"]}'), ("now", "{}")],
+    ),
+    "MiniMax M2": (
+        MINIMAX,
+        '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">a\nb</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n</minimax:tool_call>',
+        "", [("weather", '{"city":"a\\nb","days":3}')],
+    ),
+    "MiniCPM5": (
+        MINICPM,
+        '<function name="weather"><param name="city"><![CDATA[a < b]]></param><param name="days">3</param></function>',
+        "", [("weather", '{"city":"a < b","days":3}')],
+    ),
+    "MiniMax M1": (
+        MINIMAX_M1,
+        f'<tool_calls>\n{{"name": "weather", "arguments": {PARIS}}}\n{{"name": "now", "arguments": {{}}}}\n'
+        "</tool_calls>",
+        "", [("weather", PARIS), ("now", "{}")],
+    ),
+    "fences": (
+        R1_QWEN,
+        f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{PARIS}\n```<｜tool▁call▁end｜>\n"
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "", [("weather", PARIS), ("now", "{}")],
+    ),
 }  # fmt: skip
 
 
@@ -241,3 +320,51 @@ def test_form_is_found_in_the_template(source: str) -> None:
 
 def test_template_without_calls_has_no_form() -> None:
     assert ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", origin="t").calls is None
+
+
+FORM_OF = {
+    "Apriel-1.6-15b-Thinker-fixed": "json [<tool_calls>", "Bielik-11B-v3.0-Instruct": "json <tool_call>",
+    "ByteDance-Seed-OSS": "tags <seed:tool_call>", "Cohere2MoE": "json [<|START_ACTION|>",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "json [<|START_ACTION|>", "GLM-4.6": "pairs <tool_call>",
+    "GLM-4.7-Flash": "pairs <tool_call>", "GigaChat3.1-10B-A1.8B": "json <|function_call|>",
+    "Kimi-K2-Instruct": "named <|tool_call_begin|>", "Kimi-K2-Thinking": "named <|tool_call_begin|>",
+    "Kimi-K3": 'tags <|open|>call tool="', "LFM2-8B-A1B": "python <|tool_call_start|>",
+    "LFM2.5-8B-A1B": "python <|tool_call_start|>", "LFM2.5-Instruct": "python <|tool_call_start|>",
+    "MiMo-VL": "json <tool_call>", "MiniMax-M1": "json <tool_calls>", "MiniMax-M2": 'tags <invoke name="',
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "tags <tool_call>", "NVIDIA-Nemotron-Nano-v2": "json [<TOOLCALL>",
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "json <tool_call>",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "json <tool_call>", "Qwen-QwQ-32B": "json <tool_call>",
+    "Qwen-Qwen2.5-7B-Instruct": "json <tool_call>", "Qwen-Qwen3-0.6B": "json <tool_call>",
+    "Qwen3-Coder": "tags <tool_call>", "Qwen3.5-4B": "tags <tool_call>", "Reka-Edge": "json <tool_call>",
+    "Spark2.5": "pairs <tool_call>", "StepFun3.5-Flash": "tags <tool_call>",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "named <｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    "deepseek-ai-DeepSeek-V3.1": "named <｜tool▁call▁begin｜>",
+    "deepseek-ai-DeepSeek-V3.2": 'tags <｜DSML｜invoke name="',
+    "deepseek-ai-DeepSeek-V4": 'tags <｜DSML｜invoke name="',
+    "deepseek-ai-DeepSeek-V4-Flash-0731": 'tags <｜DSML｜invoke name="',
+    "fireworks-ai-llama-3-firefunction-v2": "json [", "google-gemma-4-31B-it": "quoted <|tool_call>",
+    "google-gemma-4-31B-it-interleaved": "quoted <|tool_call>",
+    "ibm-granite-granite-3.3-2B-Instruct": "json [<|tool_call|>",
+    "ibm-granite-granite-4.0": "json <tool_call>", "ibm-granite-granite-4.1": "json <tool_call>",
+    "inclusionai-ling-3.0-flash": "pairs <tool_call>", "llm-jp-llm-jp-4.1-8b-thinking": "channels ",
+    "meetkai-functionary-medium-v3.1": "named <function=", "meta-llama-Llama-3.1-8B-Instruct": "json ",
+    "meta-llama-Llama-3.2-3B-Instruct": "json ", "meta-llama-Llama-3.3-70B-Instruct": "json ",
+    "mistralai-Ministral-3-14B-Reasoning-2512": "named [TOOL_CALLS]",
+    "mistralai-Mistral-Nemo-Instruct-2407": "json [[TOOL_CALLS]", "moonshotai-Kimi-K2": "named <|tool_call_begin|>",
+    "openai-gpt-oss-120b": "channels ", "openbmb-MiniCPM5-1B": 'tags <function name="',
+    "poolside-Laguna-S-2.1": "pairs <tool_call>", "poolside-Laguna-XS-2.1": "pairs <tool_call>",
+    "poolside-Laguna-XS.2": "pairs <tool_call>", "unsloth-Apriel-1.5": "json [<tool_calls>",
+    "unsloth-mistral-Devstral-Small-2507": "named [TOOL_CALLS]", "upstage-Solar-Open-100B": "named <|tool_call:name|>",
+}  # fmt: skip
+"""A template that comes with llama.cpp → the style of calls and what begins one, read off its text; `[`: a list."""
+
+
+def test_forms_of_the_templates_of_llama_cpp() -> None:
+    tree = os.environ.get("SPECLI_LLAMA_CPP_SOURCE")
+    if not tree:
+        pytest.skip("SPECLI_LLAMA_CPP_SOURCE does not name llama.cpp's source tree")
+    for name, form in FORM_OF.items():
+        source = (Path(tree) / "models" / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+        found = ChatTemplate(source, origin=name).calls
+        assert found is not None, name
+        assert f"{found.style.value} {'[' if found.is_list else ''}{found.start}" == form, name
