@@ -24,11 +24,13 @@ class Reasoning:
         start: What begins a thought; "" for an unknown form.
         end: What ends it.
         has_channels: The form of gpt-oss, in which every message names its channel.
+        answer: What begins and what ends the answer behind the thought, and perhaps the message; empty: nothing does.
     """
 
     start: str = ""
     end: str = ""
     has_channels: bool = False
+    answer: tuple[str, ...] = ()
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -44,6 +46,14 @@ class Reasoning:
 
 TAGS = Reasoning("<think>", "</think>")
 _HARMONY = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
+
+
+_GRANITE = Reasoning("<think>", "</think>", answer=("<response>", "</response>"))
+_KIMI_K3 = Reasoning(
+    "<|open|>think<|sep|>",
+    "<|close|>think<|sep|>",
+    answer=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ _KNOWN = (
     _Known(("<atem:function_calls>", "<|eom|>"), Reasoning()),
     _Known((">>>all", ">>>${recipient}"), None),
     _Known(("<|tool_calls_section_begin|>", "<|tool_call_begin|>"), TAGS),
-    _Known(("<|open|>", "<|close|>", "<|end_of_msg|>"), Reasoning("<|open|>think<|sep|>", "<|close|>think<|sep|>")),
+    _Known(("<|open|>", "<|close|>", "<|end_of_msg|>"), _KIMI_K3),
     _Known(("<role>ASSISTANT</role>", "<arg_key>"), TAGS),
     _Known(("<|START_TEXT|>", "<|START_ACTION|>"), Reasoning("<|START_THINKING|>", "<|END_THINKING|>")),
     _Known(("<|tool_list_start|>", "<|tool_list_end|>"), TAGS),
@@ -77,7 +87,7 @@ _KNOWN = (
     _Known(("]<]minimax[>[", "<tool_call>", "<invoke name="), Reasoning("<mm:think>", "</mm:think>")),
     _Known(("dsml_token", "DSML", "_calls"), TAGS),
     _Known(("'<|tool_call>call:'",), Reasoning("<|channel>thought", "<channel|>")),
-    _Known(("Write your thoughts between <think></think> and write your response between",), TAGS),
+    _Known(("Write your thoughts between <think></think> and write your response between",), _GRANITE),
     _Known(("<SPECIAL_12>", "</think>"), TAGS),
     _Known(("Tool usage guidelines:", '<function name="', '<param name="'), TAGS),
 )

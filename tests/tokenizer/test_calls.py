@@ -247,6 +247,32 @@ def test_thought_then_call() -> None:
     assert read(["<think>a</think>b"], None) == ("<think>a</think>b", "", [])
 
 
+GRANITE_THOUGHTS = Reasoning("<think>", "</think>", answer=("<response>", "</response>"))
+KIMI_THOUGHTS = Reasoning(
+    "<|open|>think<|sep|>", "<|close|>think<|sep|>",
+    answer=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "text", "content", "calls"),
+    [
+        (GRANITE_THOUGHTS, "<think>hm</think>\n<response>Yes <b>.</response>", "Yes <b>.", []),
+        (GRANITE_THOUGHTS, "<think>hm</think> Yes </response>", "Yes </response>", []),
+        (GRANITE_THOUGHTS, "<think>hm</think><response>cut of</respo", "cut of</respo", []),
+        (GRANITE_THOUGHTS, "<think>hm</think><resp", "<resp", []),
+        (KIMI_THOUGHTS, f"{KIMI_THOUGHTS.start}hm{KIMI_THOUGHTS.end}<|open|>response<|sep|>Yes<|close|>response<|sep|>"
+         '<|open|>tools<|sep|><|open|>call tool="now" index="1"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+         "<|close|>message<|sep|>", "Yes", [("now", "{}")]),
+    ],
+)  # fmt: skip
+def test_what_stands_around_an_answer_is_no_part_of_it(
+    reasoning: Reasoning, text: str, content: str, calls: list[Call]
+) -> None:
+    form = KIMI_K3 if reasoning is KIMI_THOUGHTS else HERMES
+    assert read([text], form, reasoning) == read(list(text), form, reasoning) == (content, "hm", calls)
+
+
 def test_channels_of_gpt_oss() -> None:
     text = (
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
