@@ -16,7 +16,6 @@ from specli.serve.tools import Tools, lark_of_call, lark_of_schema, read_tools, 
 from specli.tokenizer import ChatTemplate
 from specli.tokenizer.answer import AnswerForm
 from specli.tokenizer.calls import HERMES
-from specli.tokenizer.reasoning import Reasoning
 
 OPAQUE = (
     "parse_tool_calls", "parallel_tool_calls", "chat_parser", "chat_format", "generation_prompt", "grammar_type",
@@ -97,7 +96,7 @@ class ChatPrompts:
             RequestError: The messages are wrong, or something is asked for that is not done here.
             SpecliError: The template refuses them.
         """
-        return self._render(body, read_tools(body))
+        return self._render(body, read_tools(body))[0]
 
     def read(self, body: Mapping[str, Any]) -> Chat:
         """The prompt, and how its answer is to be read.
@@ -108,7 +107,7 @@ class ChatPrompts:
         """
         tools = read_tools(body)
         fields = completion_fields(body)
-        prompt = self._render(body, tools)
+        prompt, continued = self._render(body, tools)
         kind = body.get("reasoning_format")
         if kind is not None and not isinstance(kind, str):
             raise wrong_type("reasoning_format", "string", kind)
@@ -122,7 +121,10 @@ class ChatPrompts:
         if not self._is_parsed:
             return Chat(prompt, AnswerForm(), fields)
         told = reasoning if kind != "none" else None
-        form = AnswerForm(told, _is_open(told, prompt), calls, tools.schemas if calls else {})
+        is_thinking = reasoning is not None and (
+            continued == "reasoning_content" if continued else reasoning.is_open(prompt)
+        )
+        form = AnswerForm(told, told is not None and is_thinking, calls, tools.schemas if calls else {})
         schema = fields.get("json_schema")
         grammar, triggers = "", None
         if calls and (fields.get("grammar") or (schema is not None and tools.must_call)):
@@ -133,7 +135,7 @@ class ChatPrompts:
             grammar = lark_of_call(calls, tools, form)
         elif calls and (words := trigger_words(calls)):
             grammar = lark_of_call(calls, tools)
-            triggers = Triggers(words, thought=thought_tags(reasoning), is_thinking=_is_open(reasoning, prompt))
+            triggers = Triggers(words, thought=thought_tags(reasoning), is_thinking=is_thinking)
         if len(grammar) > MAX_TOOLS:
             raise RequestError(
                 f"the grammar of the tools has {len(grammar)} characters, at most {MAX_TOOLS} are compiled"
@@ -145,33 +147,76 @@ class ChatPrompts:
         only_one = calls is not None and not tools.is_parallel
         return Chat(prompt, form, fields, markers, calls.end if calls and only_one else "", grammar, triggers)
 
-    def _render(self, body: Mapping[str, Any], tools: Tools) -> str:
+    def _render(self, body: Mapping[str, Any], tools: Tools) -> tuple[str, str]:
+        """The prompt, and what it ends with: "content" or "reasoning_content" of an answer to continue, or ""."""
         messages = read_messages(body)
         variables = dict(self._variables) | read_variables(body)
         adds_prompt = flag(body, "add_generation_prompt", default=True)
-        asked = body.get("continue_final_message")
-        if asked not in (None, True, False):
-            raise unsupported("'continue_final_message' as a name")
-        continues = bool(asked)
+        asked = read_continuation(body)
         ends_with_answer = bool(messages) and messages[-1].get("role") == "assistant"
-        if not continues and self._prefills and ends_with_answer:
+        if not asked and self._prefills and ends_with_answer:
             if len(messages) >= 2 and messages[-2].get("role") == "assistant":
                 raise RequestError("Cannot have 2 or more assistant messages at the end of the list.")
-            continues, adds_prompt = True, False
-        if continues and adds_prompt:
+            asked, adds_prompt = "auto", False
+        if asked and adds_prompt:
             raise RequestError("Cannot set both add_generation_prompt and continue_final_message to true.")
-        continues = continues and ends_with_answer
-        if continues and messages[-1].get("tool_calls"):
+        if not asked or not ends_with_answer:
+            return self._rendered(messages, tools, variables, adds_prompt=adds_prompt), ""
+        answer = messages.pop()
+        if answer.get("tool_calls"):
             raise RequestError("Cannot continue an assistant message that contains tool calls.")
-        beginning = _text(messages.pop()) if continues else ""
+        thought = answer.get("reasoning_content") or ""
+        if not isinstance(thought, str):
+            raise RequestError("Expected 'reasoning_content' to be a string")
+        if asked == "auto":
+            asked = "reasoning_content" if thought and not _text(answer) else "content"
+        return self._continued(
+            messages, tools, variables, thought, _text(answer) if asked == "content" else None
+        ), asked
+
+    def _continued(
+        self,
+        messages: list[dict[str, Any]],
+        tools: Tools,
+        variables: Mapping[str, Any],
+        thought: str,
+        answer: str | None,
+    ) -> str:
+        """A conversation with the beginning of an answer, or of a thought if that is None.
+
+        As in llama.cpp the thought is there in any case where the template knows thoughts, be it an empty one.
+        """
         with self._lock:
-            rendered = self.template.render(
-                messages,
-                add_generation_prompt=adds_prompt or continues,
-                tools=tools.descriptions or None,
-                variables=variables,
+            reasoning = self.template.reasoning
+        prompt = self._rendered(messages, tools, variables, adds_prompt=True)
+        if reasoning is None or not reasoning.start:
+            return prompt + (answer or "")
+        before = self._rendered(messages, tools, variables, adds_prompt=False)
+        header = prompt.removeprefix(before).partition(reasoning.start)[0]
+        return before + header + reasoning.begun(thought, answer)
+
+    def _rendered(
+        self, messages: list[dict[str, Any]], tools: Tools, variables: Mapping[str, Any], *, adds_prompt: bool
+    ) -> str:
+        with self._lock:
+            return self.template.render(
+                messages, add_generation_prompt=adds_prompt, tools=tools.descriptions or None, variables=variables
             )
-        return rendered + beginning
+
+
+def read_continuation(body: Mapping[str, Any]) -> str:
+    """What of the last message is to be continued: "content", "reasoning_content", "auto", or "" for nothing.
+
+    Raises:
+        RequestError: Something else is asked for.
+    """
+    asked = body.get("continue_final_message")
+    if asked is None or isinstance(asked, bool):
+        return "auto" if asked else ""
+    if asked not in ("content", "reasoning_content"):
+        reason = "must be true, false, 'content' or 'reasoning_content'"
+        raise RequestError(f"Field 'continue_final_message': {reason}")
+    return str(asked)
 
 
 def read_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -285,10 +330,6 @@ def completion_fields(body: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError("top_logprobs requires logprobs to be set to true")
     fields.pop("logprobs", None)
     return fields
-
-
-def _is_open(reasoning: Reasoning | None, prompt: str) -> bool:
-    return reasoning is not None and reasoning.is_open(prompt)
 
 
 def _text(message: Mapping[str, Any]) -> str:

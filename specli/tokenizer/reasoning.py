@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _THOUGHT, _ANSWER = "Zt7Thought", "Zt7Answer"
@@ -25,18 +25,27 @@ class Reasoning:
         end: What ends it.
         has_channels: The form of gpt-oss, in which every message names its channel.
         answer: What begins and what ends the answer behind the thought, and perhaps the message; empty: nothing does.
+        opening: `start` as a prompt has it, with white space; "": the same.
+        closing: What a prompt has between a thought and the answer; "": `end`.
     """
 
     start: str = ""
     end: str = ""
     has_channels: bool = False
     answer: tuple[str, ...] = ()
+    opening: str = field(default="", compare=False)
+    closing: str = field(default="", compare=False)
 
     @property
     def markers(self) -> tuple[str, ...]:
         """The tokens it is made of, which have to be seen to split an answer."""
         extra = ("<|start|>", "<|constrain|>") if self.has_channels else ()
         return tuple(dict.fromkeys((*re.findall(_MARKER, self.start + self.end), *extra)))
+
+    def begun(self, thought: str, answer: str | None) -> str:
+        """A thought that goes on, or a whole one and the beginning of the answer, as a prompt has them."""
+        text = (self.opening or self.start) + thought
+        return text if answer is None else text + (self.closing or self.end) + answer
 
     def is_open(self, prompt: str) -> bool:
         """Whether a prompt ends inside a thought."""
@@ -45,7 +54,12 @@ class Reasoning:
 
 
 TAGS = Reasoning("<think>", "</think>")
-_HARMONY = Reasoning("<|channel|>analysis<|message|>", "<|end|>", has_channels=True)
+_HARMONY = Reasoning(
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    has_channels=True,
+    closing="<|end|><|start|>assistant<|channel|>final<|message|>",
+)
 
 
 _GRANITE = Reasoning("<think>", "</think>", answer=("<response>", "</response>"))
@@ -53,6 +67,7 @@ _KIMI_K3 = Reasoning(
     "<|open|>think<|sep|>",
     "<|close|>think<|sep|>",
     answer=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+    closing="<|close|>think<|sep|><|open|>response<|sep|>",
 )
 
 
@@ -86,9 +101,9 @@ _KNOWN = (
     _Known(("<|role_sep|>", "<|message_sep|>"), None, without="<|function_call|>"),
     _Known(("]<]minimax[>[", "<tool_call>", "<invoke name="), Reasoning("<mm:think>", "</mm:think>")),
     _Known(("dsml_token", "DSML", "_calls"), TAGS),
-    _Known(("'<|tool_call>call:'",), Reasoning("<|channel>thought", "<channel|>")),
+    _Known(("'<|tool_call>call:'",), Reasoning("<|channel>thought", "<channel|>", opening="<|channel>thought\n")),
     _Known(("Write your thoughts between <think></think> and write your response between",), _GRANITE),
-    _Known(("<SPECIAL_12>", "</think>"), TAGS),
+    _Known(("<SPECIAL_12>", "</think>"), Reasoning("<think>", "</think>", opening="<think>\n")),
     _Known(("Tool usage guidelines:", '<function name="', '<param name="'), TAGS),
 )
 
@@ -116,13 +131,15 @@ def probes() -> list[dict[str, Any]]:
 def compared_reasoning(source: str, texts: Sequence[str | None]) -> Reasoning | None:
     """How thoughts are written, by the renderings of `probes` (None for one that failed); None: there are none."""
     plain, thoughtful, off, on = texts
-    start = end = ""
+    start = end = head = tail = ""
     if plain is not None and thoughtful is not None and _THOUGHT in thoughtful:
         before, _, after = thoughtful.partition(_THOUGHT)
         opening = re.search(rf"({_MARKER})\s*$", before)
         closing = re.match(rf"\s*((?:{_MARKER})?)", after)
         end = closing[1] if closing else ""
         start = opening[1] if opening and end else ""
+        if opening and closing and end:
+            head, tail = opening[0], closing[0] + re.match(r"\s*", after[closing.end() :])[0]  # type: ignore[index]
     if off is not None and on is not None:
         start, end = _by_switch(off, on, start, end)
     if not start and not end and "content.split('</think>')" in source and "<SPECIAL_12>" not in source:
@@ -132,7 +149,11 @@ def compared_reasoning(source: str, texts: Sequence[str | None]) -> Reasoning | 
     start, end = start.strip(), end.strip()
     if not end and start.startswith("<"):
         end = "</" + start[1:]
-    return Reasoning(start, end) if start or end else None
+    if not start and not end:
+        return None
+    return Reasoning(
+        start, end, opening=head if head.strip() == start else "", closing=tail if tail.strip() == end else ""
+    )
 
 
 def _by_switch(off: str, on: str, start: str, end: str) -> tuple[str, str]:

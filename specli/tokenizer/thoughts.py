@@ -45,7 +45,7 @@ class ThoughtSplitter:
         self._reasoning = reasoning
         self._is_thinking = is_thinking
         self._is_open = not is_thinking  # a thought may still begin
-        self._in_header = reasoning.has_channels
+        self._in_header = reasoning.has_channels and not is_thinking
         self._text = ""
 
     def push(self, piece: str) -> Iterator[tuple[str, bool]]:

@@ -257,7 +257,6 @@ def test_bad_requests_are_told_what_is_wrong(served: Served, path: str, body: An
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        (CHAT, {**HELLO, "continue_final_message": "reasoning_content"}),
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
         (COMPLETION, {"prompt": "x", "post_sampling_probs": True}),
         (COMPLETION, {"prompt": "x", "t_max_predict_ms": 5}),

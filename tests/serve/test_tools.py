@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from specli.serve.chat import ChatPrompts
 from specli.serve.errors import RequestError
 from specli.serve.fields import MAX_GRAMMAR
 from specli.serve.tools import lark_of_call, lark_of_schema, read_tools, trigger_words
+from specli.tokenizer import ChatTemplate
 from specli.tokenizer.answer import AnswerForm, AnswerReader
 from specli.tokenizer.calls import COHERE, GRANITE, HERMES, KIMI_K2, KIMI_K3, LFM2, CallForm, Style
 from specli.tokenizer.reasoning import TAGS, Reasoning
@@ -362,6 +364,67 @@ def test_wrong_tools_are_refused(served: Served, change: dict[str, Any], text: s
     reply = served.post(CHAT, {**HELLO, **change})
     assert reply.status == 400, reply.body
     assert text in reply.json["error"]["message"]
+
+
+CONTINUED = {
+    "Qwen-Qwen3-0.6B": (
+        "assistant\n<think>\n\n</think>\n\nSo",
+        "assistant\n<think>\nhm",
+        "<think>\nhm\n</think>\n\nSo",
+    ),
+    "Qwen3.5-4B": ("assistant\n<think>\n\n</think>\n\nSo", "assistant\n<think>\nhm", "<think>\nhm\n</think>\n\nSo"),
+    "HuggingFaceTB-SmolLM3-3B": ("assistant\n<think></think>So", "assistant\n<think>hm", "<think>hm</think>So"),
+    "deepseek-ai-DeepSeek-V3.1": (
+        "Hi<｜Assistant｜><think></think>So",
+        "<think>hm",
+        "Hi<｜Assistant｜><think>hm</think>So",
+    ),
+    "GLM-4.6": ("Hi<|assistant|><think></think>\nSo", "Hi<|assistant|><think>hm", "<think>hm</think>\nSo"),
+    "openai-gpt-oss-120b": (
+        "assistant<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>So",
+        "<|end|><|start|>assistant<|channel|>analysis<|message|>hm",
+        "analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>So",
+    ),
+    "NVIDIA-Nemotron-Nano-v2": ("Assistant\n<think>\n</think>So", "Assistant\n<think>\nhm", "<think>\nhm</think>So"),
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": ("assistant\nSo", "<|im_start|>assistant\n", "assistant\nSo"),
+    "mistralai-Ministral-3-14B-Reasoning-2512": ("[THINK][/THINK]So", "[/INST][THINK]hm", "[/INST][THINK]hm[/THINK]So"),
+}
+"""Template → ends of prompts that continue an answer, a thought, and an answer with a thought: llama-server's
+`/apply-template` with `--jinja --chat-template-file models/templates/NAME.jinja`, b11434."""
+
+
+def test_answers_and_thoughts_are_continued_as_by_llama_cpp(served: Served) -> None:
+    tree = os.environ.get("SPECLI_LLAMA_CPP_SOURCE")
+    if not tree:
+        pytest.skip("SPECLI_LLAMA_CPP_SOURCE does not name llama.cpp's source tree")
+    prompts = ChatPrompts(served.run[0], {}, prefills=True)
+    user = {"role": "user", "content": "Hi"}
+    for name, ends in CONTINUED.items():
+        source = (Path(tree) / "models" / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+        prompts.template = ChatTemplate(source, origin=name)
+        answer = {"role": "assistant", "content": "So"}
+        thought = {"role": "assistant", "content": "", "reasoning_content": "hm"}
+        for message, end in zip((answer, thought, {**thought, **answer}), ends, strict=True):
+            assert prompts.render({"messages": [user, message]}).endswith(end), name
+        named = {"add_generation_prompt": False, "continue_final_message": "reasoning_content"}
+        assert prompts.render({"messages": [user, {**thought, **answer}], **named}).endswith(ends[1]), name
+
+
+def test_continued_thoughts_and_answers_are_read_as_such() -> None:
+    user = HELLO["messages"][0]
+    thought = {"role": "assistant", "content": "", "reasoning_content": "a long beginning of a thought, " * 4}
+    with serving(replace(run_config(TARGET), chat_template=THINKING)) as served:
+
+        def ask(message: dict[str, Any], text: str, **more: Any) -> Any:
+            body = {"messages": [user, message], "grammar": f"root ::= {json.dumps(text)}", "max_tokens": 60, **more}
+            return served.post(CHAT, body).json["choices"][0]["message"]
+
+        named = {"add_generation_prompt": False, "continue_final_message": "content"}
+        assert ask(thought, "so</think>Yes.") == {"role": "assistant", "content": "Yes.", "reasoning_content": "so"}
+        assert ask(thought, "Yes.", **named) == {"role": "assistant", "content": "Yes."}
+        assert ask({"role": "assistant", "content": "Well, "}, "yes.") == {"role": "assistant", "content": "yes."}
+        wrong = served.post(CHAT, {**HELLO, "continue_final_message": "all", "add_generation_prompt": False})
+        assert (wrong.status, "'content' or 'reasoning_content'" in wrong.json["error"]["message"]) == (400, True)
 
 
 @pytest.mark.real
