@@ -19,8 +19,46 @@ def held_back(text: str, tags: Sequence[str]) -> int:
     return next((n for n in range(min(longest, len(text)), 0, -1) if any(tag.startswith(text[-n:]) for tag in tags)), 0)
 
 
+class _Unwrapper:
+    """Takes away what stands around an answer that comes in pieces.
+
+    Args:
+        marks: What begins it, and then one after the other what ends it; an answer without the first has no others.
+    """
+
+    def __init__(self, marks: Sequence[str]) -> None:
+        self._start, *self._ends = marks
+        self._is_begun = False
+        self._text = ""
+
+    def push(self, text: str) -> str:
+        """Takes a text and gives what is certain by now."""
+        self._text += text
+        if not self._is_begun:
+            begun = self._text.lstrip()
+            if len(begun) < len(self._start) and self._start.startswith(begun):
+                return ""
+            self._is_begun = True
+            if begun.startswith(self._start):
+                self._text = begun[len(self._start) :]
+            else:
+                self._ends = []
+        given = ""
+        while self._ends and self._ends[0] in self._text:
+            before, _, self._text = self._text.partition(self._ends.pop(0))
+            given += before
+        n_ready = len(self._text) - (held_back(self._text, self._ends[:1]) if self._ends else 0)
+        given += self._text[:n_ready]
+        self._text = self._text[n_ready:]
+        return given
+
+    def flush(self) -> str:
+        """Gives what was held back."""
+        return self._text
+
+
 class ThoughtSplitter:
-    """Splits a stream into (text, is_thought) parts; tags are dropped.
+    """Splits a stream into (text, is_thought) parts; tags are dropped, and what stands around the answer.
 
     As in llama.cpp (common/chat-auto-parser-generator.cpp, b11434) an answer has one thought, at its beginning: tags
     that come later are text. Messages of gpt-oss are told apart wherever they stand.
@@ -47,10 +85,20 @@ class ThoughtSplitter:
         self._is_open = not is_thinking  # a thought may still begin
         self._in_header = reasoning.has_channels and not is_thinking
         self._text = ""
+        self._unwrapper = _Unwrapper(reasoning.answer) if reasoning.answer else None
 
     def push(self, piece: str) -> Iterator[tuple[str, bool]]:
         """Takes a piece and gives what is certain by now."""
         self._text += piece
+        yield from self._unwrapped(self._split())
+
+    def _unwrapped(self, parts: Iterator[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:
+        for text, is_thought in parts:
+            given = text if is_thought or self._unwrapper is None else self._unwrapper.push(text)
+            if given:
+                yield given, is_thought
+
+    def _split(self) -> Iterator[tuple[str, bool]]:
         if self._reasoning.has_channels:
             yield from self._split_channels()
             return
@@ -106,8 +154,10 @@ class ThoughtSplitter:
     def flush(self) -> Iterator[tuple[str, bool]]:
         """Gives what was held back, without the header of a message that did not begin."""
         if not (self._in_header and self._text.startswith(_HEADER_STARTS)):
-            yield from self._give(len(self._text))
+            yield from self._unwrapped(self._give(len(self._text)))
         self._text = ""
+        if self._unwrapper is not None and (rest := self._unwrapper.flush()):
+            yield rest, False
 
 
 def split_thoughts(text: str, reasoning: Reasoning, *, is_thinking: bool = False) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from specli.tokenizer import ChatTemplate
 from specli.tokenizer.answer import AnswerForm, AnswerReader
 from specli.tokenizer.calls import COHERE, GRANITE, HERMES, KIMI_K2, KIMI_K3, LFM2, CallForm, Style
 from specli.tokenizer.reasoning import TAGS, Reasoning
+from specli.tokenizer.thoughts import split_thoughts
 from tests.support.call_forms import DSML, MINICPM, MINIMAX
 
 TOOLS: dict[str, dict[str, Any]] = {
@@ -271,6 +272,8 @@ def test_what_stands_around_an_answer_is_no_part_of_it(
 ) -> None:
     form = KIMI_K3 if reasoning is KIMI_THOUGHTS else HERMES
     assert read([text], form, reasoning) == read(list(text), form, reasoning) == (content, "hm", calls)
+    if not calls:
+        assert split_thoughts(text, reasoning) == (content, "hm")
 
 
 def test_channels_of_gpt_oss() -> None:
