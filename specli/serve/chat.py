@@ -116,7 +116,8 @@ class ChatPrompts:
             raise RequestError(f"Unknown reasoning format: {kind}")
         with self._lock:
             reasoning = self.template.reasoning
-            calls = (self.template.calls or HERMES) if tools.may_call else None
+            known = self.template.calls if tools.may_call else None
+        calls = (known or HERMES) if tools.may_call else None
         markers = (*(reasoning.markers if reasoning else ()), *(calls.markers if calls else ()))
         if not self._is_parsed:
             return Chat(prompt, AnswerForm(), fields)
@@ -133,8 +134,8 @@ class ChatPrompts:
             form = AnswerForm(form.reasoning, form.is_thinking)  # the answer is an object, not a call
         elif calls and tools.must_call:
             grammar = lark_of_call(calls, tools, form)
-        elif calls and (words := trigger_words(calls)):
-            grammar = lark_of_call(calls, tools)
+        elif known and (words := trigger_words(known)):
+            grammar = lark_of_call(known, tools)
             triggers = Triggers(words, thought=thought_tags(reasoning), is_thinking=is_thinking)
         if len(grammar) > MAX_TOOLS:
             raise RequestError(

@@ -192,6 +192,8 @@ def _call(
     if calls.style is Style.NAMED:
         if calls.is_numbered:
             return f"{_text(f'functions.{name}:')} /[0-9]+/ {_text(calls.separator)} {_json(schema)}"
+        if calls.has_id:
+            return f"{_text(f'{name}[CALL_ID]')} /[a-zA-Z0-9]{{9}}/ {_text(calls.separator)} {_json(schema)}"
         return f"{_text(name + calls.separator)} {_json(schema)}"
     if _is_loose(calls):
         head, end = _LOOSE[calls.style]
@@ -210,7 +212,9 @@ def _call(
             before, end = _parameter(calls.tags, key, is_text=may_be_text(of_key))
         else:
             before, end = f"<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>"
-        if isinstance(of_key, dict) and isinstance(of_key.get("enum"), list):  # texts stand without quotes
+        if (
+            isinstance(of_key, dict) and isinstance(of_key.get("enum"), list) and of_key["enum"]
+        ):  # texts stand without quotes
             values = (each if isinstance(each, str) else json.dumps(each) for each in of_key["enum"])
             value = f"({' | '.join(_text(each + end) for each in values)})"
         elif may_be_text(of_key):

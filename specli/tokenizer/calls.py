@@ -82,6 +82,7 @@ class CallForm:
         is_list: JSON: the calls are members of one list.
         name: JSON: the member that has the function's name.
         number: JSON: a member before it that counts the calls; "" for none.
+        has_id: NAMED: [CALL_ID] and an id stand between name and separator.
         is_numbered: NAMED: the name is written functions.NAME:NUMBER.
         tags: TAGS: the words.
         tokens: Further tokens that have to be seen to read a call.
@@ -96,6 +97,7 @@ class CallForm:
     is_list: bool = False
     name: str = "name"
     number: str = ""
+    has_id: bool = False
     is_numbered: bool = False
     tags: Tags = Tags()
     tokens: tuple[str, ...] = ()
@@ -276,17 +278,21 @@ def _json_form(call: _Rendering) -> CallForm | None:
 def _named_form(call: _Rendering) -> CallForm | None:
     """The name, perhaps a marker, and the arguments as JSON, perhaps in a fence."""
     start = call.marker(call.before)
-    opening = re.match(rf"((?:{_MARKER})*)\s*(```json\s*)?\{{", call.after)
+    opening = re.match(rf"((?:\[CALL_ID\]\w+)?(?:{_MARKER})*)\s*(```json\s*)?\{{", call.after)
     if opening is None or not start:
         return None
-    separator = "[ARGS]" if "[CALL_ID]" in opening[1] else opening[1]  # an id may stand between
+    has_id = opening[1].startswith("[CALL_ID]")
+    separator = "[ARGS]" if has_id else opening[1]
     ends = call.ended(call.after.partition(_VALUE)[2].lstrip(' \n"}`'))
     starts = call.begun()[:-1]
     kind = re.search(rf"({_MARKER})[a-z]+{re.escape(start)}$", call.before)
     if kind and starts:  # what stands before the name is always the same
         start, starts = kind[0], starts[:-1]
     fence = ("\n```json\n", "\n```") if opening[2] else (separator, "")
-    return CallForm(Style.NAMED, start, fence[1] + ends[0] if ends else "", fence[0], around=(*starts[:1], *ends[1:2]))
+    return CallForm(
+        Style.NAMED, start, fence[1] + ends[0] if ends else "", fence[0], around=(*starts[:1], *ends[1:2]),
+        has_id=has_id, tokens=("[CALL_ID]",) if has_id else (),
+    )  # fmt: skip
 
 
 def _common(a: str, b: str) -> str:

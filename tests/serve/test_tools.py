@@ -57,6 +57,11 @@ THINKING = (
     "<|im_start|>assistant\n{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
     "{% if opens %}<think>\n{% endif %}{% endif %}"
 )
+CALLING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}\n<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}'
+    "<|im_end|>\n{% endfor %}"
+)
 THOUGHT = 'root ::= "<think>\\nhm, so\\n</think>\\n\\nYes."'
 
 
@@ -183,6 +188,10 @@ CALLS = {
     "mistral": (
         CallForm(Style.NAMED, "[TOOL_CALLS]", "", "[ARGS]"), '[TOOL_CALLS]weather[ARGS]{"city": "Oslo", "days": 2}',
     ),
+    "mistral small": (
+        CallForm(Style.NAMED, "[TOOL_CALLS]", "", "[ARGS]", has_id=True),
+        '[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": "Oslo", "days": 2}',
+    ),
     "gemma": (
         CallForm(Style.QUOTED, "<|tool_call>", "<tool_call|>"),
         '<|tool_call>call:weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>',
@@ -260,8 +269,10 @@ def test_grammar_of_a_call_lets_the_form_through_and_nothing_else(served: Served
 
 
 def test_calls_are_held_from_their_marker_on_where_they_are_free(served: Served) -> None:
-    """`tool_choice: auto`, with the form of templates that say nothing of calls."""
+    """`tool_choice: auto`."""
     prompts = ChatPrompts(served.run[0], {}, prefills=True)
+    assert not prompts.read({**HELLO, "tools": [WEATHER]}).grammar  # the template says nothing of calls
+    prompts.template = ChatTemplate(CALLING, origin="test")
     chat = prompts.read({**HELLO, "tools": [WEATHER, NOW]})
     call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     for text, fits in (
@@ -339,7 +350,7 @@ def test_many_tools_are_more_than_a_clients_grammar_may_be(served: Served) -> No
     assert not is_allowed(served, chat.grammar, last.replace("tool_127", "tool_128"))
     (tools[0]["function"])["parameters"]["properties"] = {f"argument_{n}": {"type": "string"} for n in range(50_000)}  # type: ignore[index]
     with pytest.raises(RequestError, match="the grammar of the tools has"):
-        ChatPrompts(served.run[0], {}, prefills=True).read({**HELLO, "tools": tools})
+        ChatPrompts(served.run[0], {}, prefills=True).read({**HELLO, "tools": tools, "tool_choice": "required"})
 
 
 @pytest.mark.parametrize(

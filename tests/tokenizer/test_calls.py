@@ -360,6 +360,7 @@ FORM_OF = {
     "Kimi-K3": 'tags <|open|>call tool="', "LFM2-8B-A1B": "python <|tool_call_start|>",
     "LFM2.5-8B-A1B": "python <|tool_call_start|>", "LFM2.5-Instruct": "python <|tool_call_start|>",
     "MiMo-VL": "json <tool_call>", "MiniMax-M1": "json <tool_calls>", "MiniMax-M2": 'tags <invoke name="',
+    "Mistral-Small-3.2-24B-Instruct-2506": "named [TOOL_CALLS]",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "tags <tool_call>", "NVIDIA-Nemotron-Nano-v2": "json [<TOOLCALL>",
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "json <tool_call>",
     "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "json <tool_call>", "Qwen-QwQ-32B": "json <tool_call>",
