@@ -307,6 +307,7 @@ complete -c specli -n '__fish_seen_subcommand_from serve' -l tags -x -d 'tags of
 complete -c specli -n '__fish_seen_subcommand_from serve' -l kv-unified-per-slot -x -d 'most tokens of context that a slot gets'
 complete -c specli -n '__fish_seen_subcommand_from serve' -l cache-prompt -l no-cache-prompt -d 'what a slot holds of a prompt is not evaluated again, unless a request says otherwise'
 complete -c specli -n '__fish_seen_subcommand_from serve' -o sps -l slot-prompt-similarity -x -d 'share of its prompt that a slot must know to be preferred to the one idle longest; 0 = none is preferred'
+complete -c specli -n '__fish_seen_subcommand_from serve' -l spec-ngram-mod-shared -l no-spec-ngram-mod-shared -d 'ngram-mod: slots share what they have learnt, so that one profits from what others said'
 complete -c specli -n '__fish_seen_subcommand_from serve' -l slot-save-path -r -F -d 'folder of slots that POST /slots/N?action=save and restore write and read'
 complete -c specli -n '__fish_seen_subcommand_from serve' -l slots -l no-slots -d 'GET /slots shows what the slots do'
 complete -c specli -n '__fish_seen_subcommand_from serve' -l metrics -d 'GET /metrics shows counters for Prometheus'

@@ -121,11 +121,13 @@ class TableParts:
         n_draft: Most tokens of a draft.
         n_vocab: Tokens of the target.
         values: Its other settings by name, those without effect aside.
+        shared_pool: Sequences share a table that can be shared.
     """
 
     n_draft: int
     n_vocab: int
     values: Mapping[str, Any]
+    shared_pool: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,10 +201,12 @@ class TableSpec(DrafterSpec):
     Attributes:
         build: Makes the drafter.
         n_bytes: Memory that it takes from the start.
+        can_share: One table can serve all sequences.
     """
 
     build: Callable[[TableParts], Drafter]
     n_bytes: int = 0
+    can_share: bool = False
 
     @property
     def record(self) -> str:
@@ -229,7 +233,7 @@ class TableSpec(DrafterSpec):
         """The drafter for a target with `n_vocab` tokens."""
         values = self.values(config)
         kept = {item.name: values[item.name] for item in self.settings if not item.idle and not item.is_length}
-        return self.build(TableParts(self.max_draft(config), n_vocab, kept))
+        return self.build(TableParts(self.max_draft(config), n_vocab, kept, self.can_share and config.shared_pool))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,8 +447,9 @@ _ROWS: tuple[DrafterSpec, ...] = (  # highest priority first, as in llama.cpp `c
         name="ngram-mod",
         summary="walks a pool of hashed n-grams, token by token",
         settings=_MOD_SETTINGS,
-        build=_table("ngram_mod", "NgramMod"),
+        build=_later("drafters.ngram_mod", "build_ngram_mod"),
         n_bytes=1 << 24,
+        can_share=True,
     ),
     TableSpec(
         name="ngram-cache",

@@ -4,8 +4,9 @@ llama.cpp `common/ngram-mod.cpp` and the ngram-mod part of `common/speculative.c
 with the same hash share an entry and the later one wins; drafts walk through the pool token by token. The hash is taken
 modulo 2⁶⁴ and then modulo the pool's 2²² entries in llama.cpp; modulo 2²² at once is the same, and rolls.
 
-Differences: one pool per sequence instead of one for all slots of a server, and it is cleared with the history
-(`specli.drafters.ngram`).
+A server's sequences share a pool, as in llama.cpp, unless they are told not to; whoever empties it, each enters its
+history again. Elsewhere a sequence has a pool of its own, which is cleared with the history (`specli.drafters.ngram`):
+drafts do not depend on what others said.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import logging
 from array import array
 from collections.abc import Sequence
 
+from specli.drafters import TableParts
 from specli.drafters.base import Draft, DraftRequest
-from specli.drafters.ngram import NgramTable
+from specli.drafters.ngram import NgramDrafter, NgramTable
 
 N_ENTRIES = 4 * 1024 * 1024
 EMPTY = -1
@@ -39,36 +41,78 @@ def hash_ngram(tokens: Sequence[int]) -> int:
     return value
 
 
+def build_ngram_mod(parts: TableParts) -> NgramDrafter:
+    """The drafter, with one pool for all sequences or one for each."""
+    pool = NgramModPool() if parts.shared_pool else None
+    return NgramDrafter(lambda: NgramMod(parts.n_draft, **parts.values, pool=pool))
+
+
+class NgramModPool:
+    """From the hash of an n-gram to the token that followed it.
+
+    Attributes:
+        entries: The tokens; `EMPTY` where no n-gram has been entered.
+        n_used: Entries that are not empty.
+        epoch: How often the pool has been emptied.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.clear()
+
+    def clear(self) -> None:
+        """Empties the pool."""
+        self.entries = array("i", [EMPTY]) * N_ENTRIES
+        self.n_used = 0
+        self.epoch += 1
+
+
 class NgramMod(NgramTable):
-    """Proposes up to `n_draft` tokens by walking the pool; nothing if the walk ends before `n_min`."""
+    """Proposes up to `n_draft` tokens by walking the pool; nothing if the walk ends before `n_min`.
+
+    Args:
+        n_draft: Most tokens of a draft.
+        n_match: Tokens of an n-gram.
+        n_min: Least tokens of a draft.
+        pool: Shared with other sequences; None = one of its own.
+    """
 
     name = "ngram-mod"
 
-    def __init__(self, n_draft: int, n_match: int, n_min: int) -> None:
+    def __init__(self, n_draft: int, n_match: int, n_min: int, *, pool: NgramModPool | None = None) -> None:
         super().__init__()
+        self._is_alone = pool is None
+        self._pool = pool or NgramModPool()
         self.max_draft = n_draft
         self._n = n_match
         self._n_min = n_min
         self._leaving = pow(_FACTOR, self._n, N_ENTRIES)  # weight of the token that leaves a rolling hash
-        self._forget()
+        self._n_low_rounds = 0
+        self._start()
         if self._n < MIN_GOOD_MATCH:
             self.advice = f"n-match {self._n} is small, drafts may be poor (below {MIN_GOOD_MATCH})"
 
     def _forget(self) -> None:
-        self._clear()
+        if self._is_alone:
+            self._pool.clear()
+        self._start()
         self._n_low_rounds = 0
 
-    def _clear(self) -> None:
-        self._pool = array("i", [EMPTY]) * N_ENTRIES
-        self._n_used = 0
+    def _start(self) -> None:
+        """Nothing of the history is in the pool."""
+        self._epoch = self._pool.epoch
         self._n_added = 0  # n-grams of the history that are in the pool
         self._n_drafted = 0
+
+    def _clear(self) -> None:
+        self._pool.clear()
+        self._start()
 
     def _learn_prompt(self, prompt: Sequence[int]) -> None:
         self._n_added = 0
         self._n_drafted = 0
         self._add(self._follow(prompt))
-        occupancy = self._n_used / N_ENTRIES
+        occupancy = self._pool.n_used / N_ENTRIES
         if occupancy > MAX_OCCUPANCY:
             log.warning("ngram-mod: occupancy %.2f exceeds %.2f, resetting the pool", occupancy, MAX_OCCUPANCY)
             n_added = self._n_added
@@ -77,16 +121,19 @@ class NgramMod(NgramTable):
 
     def _add(self, tokens: list[int]) -> None:
         """Enters the n-grams from the last one added to the newest that has a successor."""
-        n, pool, leaving = self._n, self._pool, self._leaving
+        if self._epoch != self._pool.epoch:  # another sequence has emptied it
+            self._epoch, self._n_added = self._pool.epoch, 0
+        n, pool, leaving = self._n, self._pool.entries, self._leaving
         stop = len(tokens) - n
         if stop <= self._n_added:
             return
-        value = hash_ngram(tokens[self._n_added : self._n_added + n])
+        value, n_new = hash_ngram(tokens[self._n_added : self._n_added + n]), 0
         for i in range(self._n_added, stop):
             following = tokens[i + n]
-            self._n_used += pool[value] == EMPTY
+            n_new += pool[value] == EMPTY
             pool[value] = following
             value = (value * _FACTOR + following - tokens[i] * leaving) & _MASK
+        self._pool.n_used += n_new
         self._n_added = stop
 
     def draft(self, request: DraftRequest) -> Draft:
@@ -97,12 +144,12 @@ class NgramMod(NgramTable):
         self._n_drafted = 0
         if length < n:
             return Draft()
-        if self._n_added + MIN_ADD < length:
+        if self._n_added + MIN_ADD < length or self._epoch != self._pool.epoch:
             self._add(tokens)
         walk = [*tokens[length - n + 1 :], request.last_token]
         value = hash_ngram(walk)
         for i in range(self.max_draft):
-            token = self._pool[value]
+            token = self._pool.entries[value]
             if token == EMPTY:
                 if i < self._n_min:
                     return Draft()

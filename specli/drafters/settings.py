@@ -53,6 +53,7 @@ class SpeculationConfig:
         tables: Settings of the other types, type → name → value. A row of `specli.drafters.DRAFTERS` lists the names;
             what is not given here has the row's default.
         synth: Synthetic acceptance.
+        shared_pool: Sequences share what ngram-mod has learnt, so that drafts depend on what others said.
     """
 
     types: tuple[str, ...] = ()
@@ -61,3 +62,4 @@ class SpeculationConfig:
     draft: DraftConfig = field(default_factory=DraftConfig)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     synth: SynthConfig = field(default_factory=SynthConfig)
+    shared_pool: bool = False

@@ -178,8 +178,12 @@ class DrafterPlan:
 
     def table_memory(self, n_slots: int) -> list[NetworkMemory]:
         """What the drafters without a network take from the start, with tables for `n_slots` sequences."""
-        tables = (spec.n_bytes for spec in self.specs if isinstance(spec, TableSpec) and spec.n_bytes)
-        return [NetworkMemory("cpu", tables=n_bytes * n_slots) for n_bytes in tables]
+        shared_pool = self.config.speculation.shared_pool
+        return [
+            NetworkMemory("cpu", tables=spec.n_bytes * (1 if spec.can_share and shared_pool else n_slots))
+            for spec in self.specs
+            if isinstance(spec, TableSpec) and spec.n_bytes
+        ]
 
 
 class DrafterSet:

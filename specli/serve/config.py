@@ -23,6 +23,7 @@ class ServeConfig:
         reuses: What a slot holds of a prompt is not evaluated again, unless a request says otherwise.
         similarity: Share of its prompt above which a request prefers the slot that knows most of it to the one idle
             longest; 0 = never.
+        shares_pool: Slots share what ngram-mod has learnt.
         slot_path: Folder of saved slots; None = slots are not saved.
         aliases: Names of the model for clients; empty = the file's name.
         tags: What `/v1/models` says the model is good for.
@@ -52,6 +53,7 @@ class ServeConfig:
     slot_tokens: int = 0
     reuses: bool = True
     similarity: float = 0.1
+    shares_pool: bool = True
     slot_path: Path | None = None
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()

@@ -13,12 +13,12 @@ from specli.drafters import DRAFTERS, FilePair, NetworkSpec, detect_type
 from specli.drafters.settings import DraftConfig, SpeculationConfig
 from specli.errors import SpecliError
 from specli.gguf.file import GGUFFile
-from specli.models import ARCHITECTURES
 from specli.models.draft import Anchor
 from specli.tokenizer import Tokenizer
 from tests.drafters.test_eagle3 import TOKENS, assert_close, stepwise
 from tests.support.draft_oracle import EagleOracle, MedusaOracle, head_of
 from tests.support.drafting import drafted_by, open_pair
+from tests.support.oracle import FAMILIES
 from tests.support.runs import executors, run, skipping_unsupported, speculation
 from tests.support.tiny_drafters import tiny_eagle, tiny_medusa
 from tests.support.tiny_gguf import tiny_gguf
@@ -39,7 +39,7 @@ MEDUSA: dict[str, dict[str, Any]] = {
 CASES = [
     *(("draft-eagle", tiny_eagle, EagleOracle, "llama", fields) for fields in EAGLE.values()),
     *(("draft-medusa", tiny_medusa, MedusaOracle, "llama", fields) for fields in MEDUSA.values()),
-    *(("draft-eagle", tiny_eagle, EagleOracle, family, {}) for family in ARCHITECTURES if family != "llama"),
+    *(("draft-eagle", tiny_eagle, EagleOracle, family, {}) for family in FAMILIES if family != "llama"),
     *(("draft-medusa", tiny_medusa, MedusaOracle, family, {}) for family in ("gemma3", "qwen35")),
 ]
 IDS = [f"{case[0]}-{case[3]}-{'-'.join(case[4]) or 'plain'}" for case in CASES]

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import pytest
 
-from specli.drafters import ngram_map, ngram_mod
+from specli.drafters import TableParts, ngram_map, ngram_mod
 from specli.drafters.base import DraftRequest
 from specli.drafters.lookup import Followers, LookupTable, ngram_key, write_lookup
 from specli.drafters.ngram import NgramDrafter, NgramTable, match_grade
 from specli.drafters.ngram_cache import LookupFiles, NgramCache
 from specli.drafters.ngram_map import NgramMapK, NgramMapK4V
-from specli.drafters.ngram_mod import NgramMod
+from specli.drafters.ngram_mod import NgramMod, build_ngram_mod
 from specli.drafters.ngram_simple import NgramSimple
 from tests.support.ngram_rules import CacheRules, MapRules, ModRules, SimpleRules, UnorderedMap
 
@@ -380,3 +380,36 @@ def test_the_grade_of_a_match_is_the_length_of_what_precedes_it() -> None:
         tokens = [*before, 1, 2, 3, 50, 51, *before, 1, 2, 3]
         assert match_grade(tokens, n, 2 * n + 5) == grade
     assert match_grade([9, 1, 2, 7, 1, 2], 1, 4) == 0
+
+
+def pooled(*, shared: bool) -> NgramDrafter:
+    drafter = build_ngram_mod(TableParts(4, 100, {"n_match": 4, "n_min": 1}, shared_pool=shared))
+    drafter.begin(0, SAID)
+    drafter.begin(1, SAID[:4])
+    return drafter
+
+
+SAID = list(range(1, 50))
+
+
+def test_sequences_that_share_a_pool_draft_what_others_said() -> None:
+    """llama.cpp `common/speculative.cpp`: the ngram-mod pool belongs to all slots."""
+    asked = [DraftRequest(1, SAID[:4], 5, UNLIMITED)]
+    assert pooled(shared=True).draft(asked)[0].tokens == [6, 7, 8, 9]
+    assert pooled(shared=False).draft(asked)[0].tokens == []
+
+
+def test_a_pool_that_one_sequence_empties_learns_the_others_anew() -> None:
+    drafter = pooled(shared=True)
+    for _ in range(ngram_mod.MAX_LOW_ROUNDS):
+        assert drafter.draft([DraftRequest(1, SAID[:4], 5, UNLIMITED)])[0].tokens
+        drafter.accept(1, 0)
+    assert drafter.draft([DraftRequest(1, SAID[:4], 5, UNLIMITED)])[0].tokens == []
+    assert drafter.draft([DraftRequest(0, SAID, 1, UNLIMITED)])[0].tokens == []  # its newest n-gram is unknown
+    assert drafter.draft([DraftRequest(1, SAID[:4], 5, UNLIMITED)])[0].tokens == [6, 7, 8, 9]
+
+
+def test_another_request_of_a_sequence_leaves_a_shared_pool() -> None:
+    drafter = pooled(shared=True)
+    drafter.begin(0, [90, 91, 92])
+    assert drafter.draft([DraftRequest(1, SAID[:4], 5, UNLIMITED)])[0].tokens == [6, 7, 8, 9]

@@ -7,6 +7,7 @@ prompt, how similar a slot has to be, and who leaves when.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def drawn_engine(rng: random.Random, folder: Path, kernels: str) -> RunConfig:
     model = ModelLoadConfig(target, device="cpu", kernels=kernels, threads=ONE_THREAD)
     load = None if draft is None else ModelLoadConfig(draft, "cpu", kernels=kernels, threads=ONE_THREAD)
     spec = speculation(types, rng.randrange(1, 6)) if types else SpeculationConfig()
+    spec = replace(spec, shared_pool=rng.random() < 0.5)
     n_slots = rng.randrange(1, 9)
     return RunConfig(model, load, spec, n_ctx=N_CTX, n_batch=max(n_slots, rng.choice([16, 32, 64])), n_slots=n_slots)
 

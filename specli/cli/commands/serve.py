@@ -41,8 +41,12 @@ def run(invocation: Invocation) -> None:
         is_parsed=not config.chat.skip_parsing,
         is_verbose=config.log.verbosity >= DEBUG,
     )
+    setup = run_config(invocation.settings, config)
     setup = replace(
-        run_config(invocation.settings, config), n_slots=serve.n_slots, n_ctx=serve.slot_context(config.n_ctx)
+        setup,
+        n_slots=serve.n_slots,
+        n_ctx=serve.slot_context(config.n_ctx),
+        speculation=replace(setup.speculation, shared_pool=serve.shares_pool),
     )
     with invocation.console() as console:
         listening = listen_all(serve)

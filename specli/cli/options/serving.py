@@ -113,6 +113,11 @@ OPTIONS = (
         field="serve.similarity", kind=number(0, 1, metavar="S"),
     ),
     serve(
+        ("--spec-ngram-mod-shared",),
+        "ngram-mod: slots share what they have learnt, so that one profits from what others said",
+        negative=("--no-spec-ngram-mod-shared",), field="serve.shares_pool",
+    ),
+    serve(
         ("--slot-save-path",), "folder of slots that POST /slots/N?action=save and restore write and read",
         field="serve.slot_path", kind=Kind("PATH", read_folder, files=""),
     ),
