@@ -1,9 +1,9 @@
 """Pre-tokenizers of byte-pair vocabularies: how text is cut into words before merging (docs/tokenizers.md §5.2).
 
 The expressions are those of llama.cpp b11434 (`src/llama-vocab.cpp`, `llm_tokenizer_bpe`). They are applied one after
-the other: each cuts what its predecessor left into matches and the gaps between them. Three of them differ from the
-model makers' own on purpose, because ids must equal llama.cpp's: `gpt-4o` and `tekken` know case for ASCII only, and
-contractions do not match U+017F.
+the other: each cuts what its predecessor left into matches and the gaps between them. Some of them differ from the
+model makers' own on purpose, because ids must equal llama.cpp's: `gpt-4o` and `tekken` know case for ASCII only,
+`tiny_aya`, `youtu` and `kimi-k2` know none, and contractions do not match U+017F.
 """
 
 from __future__ import annotations
@@ -41,6 +41,30 @@ _DEEPSEEK3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
 )
+
+# Lists of letter classes for each case are one class to llama.cpp, so these words know no case at all.
+_WORD = rf"{_BEFORE}[\p{{L}}\p{{M}}]+{_CONTRACTION}?"
+# Numbers in groups of three from the right. The text before a number stays with its first group, which shows in the
+# blanks at the seam. The number may be missing, for text without one must not be searched again from each character.
+_GROUPS_OF_THREE = r"[^\p{N}]*(?:\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))?"
+_TINY_AYA = (_GROUPS_OF_THREE, rf"{_WORD}|\p{{N}}{{1,3}}|{_PATH_SYMBOLS}|{_SPACES}")
+_YOUTU = (
+    "[\uac00-\ud7a3\u3131-\u318e]+"
+    "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
+    "|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    rf"{_WORD}|\p{{N}}|{_PATH_SYMBOLS}|{_SPACES}",
+)
+_SUPERBPE = (r"\p{N}+", "(?=([0-9]{3})+(?![0-9]))")  # cuts numbers only, so that a token may span several words
+_EXAONE_MOE = (
+    rf"{_CONTRACTION}|{_BEFORE}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_HAN = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f]"
+_KIMI_K2 = rf"{_HAN}+|{_BEFORE}(?:(?!{_HAN})\p{{L}})+{_CONTRACTION}?|\p{{N}}{{1,3}}|{_SYMBOLS}|{_SPACES}"
+_MINICPM5 = (r"\p{N}{1,3}", rf"{_CONTRACTION}|{_BEFORE}\p{{L}}+|\p{{N}}+|{_SYMBOLS}|{_SPACES}")
+_SEED_CODER = rf"{_CONTRACTION}|{_BEFORE}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_SPACES}"
+_VIKING = (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", r"\p{N}")
+
 _LINE_END = r"[\r\n]"
 # llama.cpp hides white space outside ASCII from expressions without \p, so it is left out of these two classes.
 _CJK = "[\u0800-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\u9fa5\uac00-\ud7ff]+"
@@ -73,14 +97,17 @@ class PreTokenizer:
 
 _ROWS: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
     (
-        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
         PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True),
     ),
     (("dbrx", "smaug-bpe"), PreTokenizer((_LLAMA3,))),
     (("glm4", "glm5"), PreTokenizer((_LLAMA3,), ignore_merges=True, has_bos=False)),
     (("chatglm-bpe",), PreTokenizer((_LLAMA3,), has_bos=False)),
     (
-        ("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "solar-open"),
+        (
+            *("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "solar-open", "kormo", "f2llmv2"),
+            "grok-2",
+        ),
         PreTokenizer((_QWEN2,)),
     ),
     (("qwen35",), PreTokenizer((_QWEN35,))),
@@ -89,10 +116,21 @@ _ROWS: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
         PreTokenizer((r"\p{N}", _GPT2)),
     ),
     (
-        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "exaone4", "gigachat", "a.x-4.0", "mellum"),
+        (
+            *("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "exaone4", "gigachat", "a.x-4.0", "mellum"),
+            "granite-docling",
+        ),
         PreTokenizer((_GPT2,)),
     ),
-    (("gpt-4o", "llama4", "kanana2"), PreTokenizer((_GPT4O,))),
+    (("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), PreTokenizer((_GPT4O,))),
+    (("tiny_aya", "cohere2moe"), PreTokenizer(_TINY_AYA)),
+    (("youtu",), PreTokenizer(_YOUTU, ignore_merges=True)),
+    (("superbpe",), PreTokenizer(_SUPERBPE)),
+    (("exaone-moe",), PreTokenizer((_EXAONE_MOE,))),
+    (("kimi-k2",), PreTokenizer((_KIMI_K2,))),
+    (("minicpm5",), PreTokenizer(_MINICPM5, ignore_merges=True)),
+    (("seed-coder",), PreTokenizer((_SEED_CODER,))),
+    (("viking",), PreTokenizer(_VIKING)),
     (("tekken",), PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True)),
     (("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), PreTokenizer(_DEEPSEEK3)),
     (("deepseek-llm",), PreTokenizer(_DEEPSEEK_LLM)),

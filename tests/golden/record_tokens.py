@@ -15,15 +15,15 @@ from pathlib import Path
 
 from tests.support.tiny_gguf import tiny_gguf
 from tests.support.tiny_vocab import VOCABS
-from tests.support.token_cases import TEXTS, vocabularies
+from tests.support.token_cases import NAMES, TEXTS, vocabulary
 from tests.support.vocab_files import Pairs
 
 
-def record(program: Path, vocabulary: Pairs) -> list[list[int]]:
+def record(program: Path, pairs: Pairs) -> list[list[int]]:
     """Ids of every text, with BOS where the vocabulary adds it and special tokens recognised."""
     with tempfile.TemporaryDirectory() as folder:
         others = dict.fromkeys(VOCABS["bpe"]().metadata)  # so that llama.cpp's defaults apply
-        words, text = tiny_gguf(Path(folder) / "words.gguf", metadata={**others, **vocabulary}), Path(folder) / "text"
+        words, text = tiny_gguf(Path(folder) / "words.gguf", metadata={**others, **pairs}), Path(folder) / "text"
         found = []
         for one in TEXTS:
             text.write_bytes(one.encode())
@@ -34,7 +34,7 @@ def record(program: Path, vocabulary: Pairs) -> list[list[int]]:
 
 def main() -> None:
     program = Path(sys.argv[1]) / "llama-tokenize"
-    ids = {name: record(program, vocabulary) for name, vocabulary in vocabularies().items()}
+    ids = {name: record(program, vocabulary(name)) for name in NAMES}
     json.dump({"engine": "llama.cpp b11434", "ids": ids}, sys.stdout, separators=(",", ":"))
     print()
 

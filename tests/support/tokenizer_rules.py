@@ -152,9 +152,8 @@ def _cut(text: str, pattern: str) -> list[str]:
     """Matches and the gaps between them, in order."""
     pieces, end = [], 0
     for match in re.finditer(pattern, text):
-        if match.group():
-            pieces += [text[end : match.start()], match.group()]
-            end = match.end()
+        pieces += [text[end : match.start()], match.group()]
+        end = match.end()
     return [piece for piece in [*pieces, text[end:]] if piece]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from specli.gguf.file import GGUFFile
 from specli.tokenizer import ChatTemplate, Tokenizer
 from specli.tokenizer.pretokenizers import PRE_TOKENIZERS
+from tests.support.token_cases import NAMES, TEXTS, vocabulary
 from tests.support.token_cases import PRE_TOKENIZERS as RECORDED
-from tests.support.token_cases import TEXTS, vocabularies
 from tests.support.vocab_files import byte_level_pairs, sentencepiece_pairs, vocab_file
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -26,10 +27,10 @@ def assert_recorded_ids(tokenizer: Tokenizer, golden: Path) -> None:
         assert tokenizer.encode(case["prompt"], add_special=True, parse_special=True) == case["ids"]
 
 
-@pytest.mark.parametrize("name", vocabularies())
+@pytest.mark.parametrize("name", NAMES)
 def test_ids_of_every_pretokenizer_are_llama_cpps(name: str) -> None:
     recorded = json.loads((GOLDEN / "tokens.json").read_text("utf-8"))["ids"][name]
-    tokenizer = Tokenizer.from_gguf(vocab_file(vocabularies()[name]))
+    tokenizer = Tokenizer.from_gguf(vocab_file(vocabulary(name)))
     for text, ids in zip(TEXTS, recorded, strict=True):
         assert tokenizer.encode(text, add_special=True, parse_special=True) == ids, text
 
@@ -37,6 +38,29 @@ def test_ids_of_every_pretokenizer_are_llama_cpps(name: str) -> None:
 def test_every_rule_of_a_pretokenizer_is_recorded() -> None:
     rules = {id(rule) for rule in PRE_TOKENIZERS.values()}
     assert {id(PRE_TOKENIZERS[name]) for name in RECORDED} == rules
+
+
+# BERT's is no text generator's vocabulary; those without recorded ids are left out.
+VOCABULARY_FILES = (
+    "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "gpt-2", "llama-bpe", "llama-spm", "mpt",
+    "phi-3", "qwen2", "qwen35", "refact", "starcoder",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VOCABULARY_FILES)
+def test_vocabulary_files_that_llama_cpp_ships(name: str) -> None:
+    source = os.environ.get("SPECLI_LLAMA_CPP_SOURCE")
+    if not source:
+        pytest.skip("SPECLI_LLAMA_CPP_SOURCE does not name llama.cpp's source tree")
+    path = Path(source) / "models" / f"ggml-vocab-{name}.gguf"
+    separator = "\n__ggml_vocab_test__\n"
+    texts = Path(f"{path}.inp").read_bytes().decode().removesuffix(separator).split(separator)
+    expected = [list(map(int, line.split())) for line in Path(f"{path}.out").read_text("utf-8").splitlines()]
+    with GGUFFile.open(path) as file:
+        tokenizer = Tokenizer.from_gguf(file)
+    assert len(texts) > 40
+    for text, ids in zip(texts, expected, strict=True):
+        assert tokenizer.encode(text, add_special=False, parse_special=False) == ids, text
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen3"])

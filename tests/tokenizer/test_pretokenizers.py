@@ -43,7 +43,7 @@ def test_expressions_keep_every_character(name: str) -> None:
         split = pre_tokenizers.Split(Regex(unicode_15(pattern)), "isolated")
         words = [piece for word in words for piece, _ in split.pre_tokenize_str(word)]
     assert "".join(words) == text
-    assert len(words) > 10
+    assert len(words) > 3
 
 
 @pytest.mark.parametrize(
