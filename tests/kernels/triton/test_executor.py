@@ -34,6 +34,7 @@ def interpreted() -> TritonExecutor:
     return TritonExecutor("cpu", new_graph=Again)
 
 
+@pytest.mark.slow  # the interpreter takes up to a minute
 @pytest.mark.parametrize(("family", "quant"), [("llama", "q8_0"), ("qwen3", "f16"), ("gemma3", "q4_0")])
 def test_a_model_equals_the_reference(tmp_path: Path, family: str, quant: str) -> None:
     """Up to rounding; and bit for bit itself, however its tokens are divided into forwards."""

@@ -52,6 +52,7 @@ def test_a_width_that_is_no_whole_number_of_steps() -> None:
     torch.testing.assert_close(project(data, QuantType.Q8_0, x), expected, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.slow  # the interpreter takes its time
 @pytest.mark.parametrize("type", [QuantType.F16, QuantType.Q4_K], ids=lambda type: type.label)
 def test_rows_do_not_depend_on_their_number_or_company(type: QuantType) -> None:
     data, _ = matrix(type)
@@ -64,6 +65,7 @@ def test_rows_do_not_depend_on_their_number_or_company(type: QuantType) -> None:
     assert torch.equal(project(data, type, other)[3], expected[3])
 
 
+@pytest.mark.slow  # the interpreter takes its time
 def test_no_kernel_multiplies_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter would multiply their bit patterns and say nothing."""
     seen: list[Any] = []
