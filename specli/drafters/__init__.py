@@ -394,6 +394,16 @@ _DRAFT_SETTINGS = (
         "how drafts are verified at temperature > 0: same sampled token, or rejection",
         kind="flag", words=("greedy", "probabilistic"), env="LLAMA_ARG_SPEC_DRAFT_SAMPLING",
     ),
+    Setting(
+        "tree", ("--spec-draft-tree",),
+        "drafts of a network are trees of so many tokens at most, as deep as the draft length; 0 = chains",
+        low=0, high=1024,
+    ),
+    Setting(
+        "p_split", ("--spec-draft-p-split", "--draft-p-split"),
+        "draft trees: a token beside the likeliest one is tried if it is more probable than this",
+        kind="number", env="LLAMA_ARG_SPEC_DRAFT_P_SPLIT", needs="tree",
+    ),
 )  # fmt: skip
 _SURVIVAL = Setting(
     "survival", ("--spec-draft-survival",),

@@ -72,6 +72,8 @@ class Draft:
             probability of the likeliest token, or what a head predicts); None = it says nothing.
         match: How good a table's match was, a small number; what is accepted is learnt for each apart.
         n_cut: Tokens that were cut off its end, because verifying them was not worth their time.
+        parents: For each token the number of the one that it follows, which comes before it; -1 = the sequence's newest
+            token. Siblings differ. None = each follows the one before.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -79,6 +81,19 @@ class Draft:
     confidence: list[float] | None = None
     match: int = 0
     n_cut: int = 0
+    parents: list[int] | None = None
+
+    def path(self, tokens: Sequence[int]) -> list[int]:
+        """The numbers of the draft's tokens that `tokens` runs along, as far as it does; of a tree only."""
+        assert self.parents is not None
+        nodes = {edge: node for node, edge in enumerate(zip(self.parents, self.tokens, strict=True))}
+        path: list[int] = []
+        for token in tokens:
+            node = nodes.get((path[-1] if path else -1, token))
+            if node is None:
+                break
+            path.append(node)
+        return path
 
 
 class Drafter(Protocol):

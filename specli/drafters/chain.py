@@ -336,7 +336,7 @@ def _better(known: _Proposal | None, new: _Proposal) -> _Proposal:
 
 def _shorten(draft: Draft, n_tokens: int) -> None:
     """Cuts a draft where there is no room for more."""
-    for parallel in (draft.tokens, draft.probabilities, draft.confidence):
+    for parallel in (draft.tokens, draft.probabilities, draft.confidence, draft.parents):
         if parallel is not None:
             del parallel[n_tokens:]
 

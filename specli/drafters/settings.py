@@ -17,6 +17,8 @@ class DraftConfig:
         n_max: Longest draft, tokens; `AUTO_LENGTH` = as long as the network can (`NetworkSpec.auto_length`).
         survival: `p_min` bounds the probability that the whole draft up to a token stands, not that of the token
             alone; only for draft-dspark, which predicts it.
+        tree: Most nodes of a draft tree of up to `n_max` levels; 0 = drafts are chains.
+        p_split: A token beside the likeliest one is a node if it is more probable than this.
     """
 
     n_max: int = 3
@@ -24,11 +26,13 @@ class DraftConfig:
     p_min: float = 0.0
     probabilistic: bool = False
     survival: bool = False
+    tree: int = 0
+    p_split: float = 0.1
 
     @property
     def is_stepwise(self) -> bool:
         """What comes out of a step may decide how a draft goes on; if not, greedy drafts are made in one go."""
-        return self.probabilistic or self.p_min > 0
+        return self.probabilistic or self.p_min > 0 or self.tree > 0
 
 
 @dataclass(frozen=True)

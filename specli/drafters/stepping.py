@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from specli.drafters.base import Draft, DraftRequest
 from specli.drafters.settings import DraftConfig
+from specli.drafters.tree import tree_of
 from specli.rng import DRAFT_SALT, RANDOM_SEED, MersenneTwister, resolve_seed
 
 Floats = npt.NDArray[np.float32]
@@ -280,6 +281,11 @@ class NetworkDrafter(ABC):
     def _make_whole(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         longest = max([request.max_tokens for request in requests])
         values, ids = self._write(requests, max(1, min(self._config.n_max, longest)))
+        if self._config.tree:
+            return [
+                long_enough(tree_of(values[row], ids[row], self._config, limit=request.max_tokens), self._config)
+                for row, request in enumerate(requests)
+            ]
         return [
             likeliest(values[row], ids[row], self._config, limit=request.max_tokens, chance=self._chance)
             for row, request in enumerate(requests)

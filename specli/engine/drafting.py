@@ -24,7 +24,7 @@ from specli.drafters.adaptive import TABLE_PRIOR, AdaptiveLengths, DrafterTraits
 from specli.drafters.base import Drafter
 from specli.drafters.chain import DrafterChain
 from specli.drafters.costs import RowCosts
-from specli.drafters.pairing import context_doubt
+from specli.drafters.pairing import context_doubt, target_config
 from specli.drafters.vocabulary import check_texts, vocabulary_doubts
 from specli.engine.config import ModelLoadConfig, RunConfig
 from specli.engine.memory import NetworkMemory
@@ -52,14 +52,16 @@ class TargetNeeds:
     """What drafters ask of the target they run on.
 
     Attributes:
-        max_draft: Longest draft, tokens.
+        max_draft: Longest draft, tokens; of a tree all its nodes.
         taps: Boundaries whose hidden states they read.
         reads_nextn: They read the state of MTP heads.
+        tree_depth: Levels of their draft trees; 0 = drafts are chains.
     """
 
     max_draft: int = 0
     taps: tuple[int, ...] = ()
     reads_nextn: bool = False
+    tree_depth: int = 0
 
     @classmethod
     def union(cls, needs: Iterable[TargetNeeds]) -> TargetNeeds:
@@ -76,6 +78,7 @@ class TargetNeeds:
             max((need.max_draft for need in needs), default=0),
             next(iter(taps), ()),
             any(need.reads_nextn for need in needs),
+            max((need.tree_depth for need in needs), default=0),
         )
 
     def covers(self, other: TargetNeeds) -> bool:
@@ -84,6 +87,7 @@ class TargetNeeds:
             self.max_draft >= other.max_draft
             and other.taps in ((), self.taps)
             and self.reads_nextn >= other.reads_nextn
+            and self.tree_depth >= other.tree_depth
         )
 
 
@@ -138,10 +142,13 @@ class DrafterPlan:
     @property
     def needs(self) -> TargetNeeds:
         """What they ask of the target."""
+        networks = self.networks
+        tree = self.config.speculation.draft.tree if networks else 0
         return TargetNeeds(
-            max(map(self.length, self.specs), default=0),
-            tuple(tap for spec in self.networks for tap in spec.taps(self.pair_of(spec).file)),
-            any(spec.reads_nextn for spec in self.networks),
+            max([tree, *map(self.length, self.specs)]),
+            tuple(tap for spec in networks for tap in spec.taps(self.pair_of(spec).file)),
+            any(spec.reads_nextn for spec in networks),
+            max([0, *map(self.length, networks)]) if tree else 0,
         )
 
     def doubts(self, n_ctx: int) -> list[str]:
@@ -225,7 +232,9 @@ class DrafterSet:
     @property
     def adapts(self) -> bool:
         """Draft lengths are chosen while running."""
-        return self.plan.config.speculation.adaptive and self.synthetic is None and bool(self.chain.drafters)
+        speculation = self.plan.config.speculation
+        is_fixed = self.synthetic is not None or (speculation.draft.tree > 0 and bool(self.plan.networks))
+        return speculation.adaptive and not is_fixed and bool(self.chain.drafters)
 
     def adapt(self, costs: RowCosts) -> None:
         """Chooses draft lengths from now on, from what forwards of the target cost.
@@ -302,6 +311,10 @@ def plan_drafters(
         file=draft_file or target_file,
         draft_vocabulary=_draft_vocabulary(draft_file, specs),
     )
+    n_nodes = config.speculation.draft.tree
+    if n_nodes and networks_of(spec.name for spec in specs):
+        check_tree(pair)
+        lines.append(f"drafting: networks' drafts are trees of up to {n_nodes} tokens; no adaptive lengths")
     plan = DrafterPlan(config, tuple(specs), tuple(lines), pair, tokenizer)
     for spec in plan.networks:
         try:
@@ -324,6 +337,30 @@ def plan_drafters(
     if other is not None:
         log.warning(other)
     return plan
+
+
+def check_tree(pair: FilePair) -> None:
+    """Refuses draft trees where they cannot be verified.
+
+    Raises:
+        UsageError: Another setting needs chains.
+        IncompatibleError: The target has recurrent layers.
+    """
+    draft, synth, file = pair.config.draft, pair.config.synth, pair.target_file
+    conflicts = {
+        "--spec-draft-sampling probabilistic": draft.probabilistic,
+        "--spec-draft-p-min": draft.p_min > 0,
+        "--spec-synth-len": synth.length is not None,
+        "--spec-synth-rates": bool(synth.rates),
+    }
+    other = next((option for option, is_given in conflicts.items() if is_given), None)
+    if other is not None:
+        raise UsageError(f"--spec-draft-tree does not go with {other}", hint="leave one of them out")
+    if any(layer.delta is not None for layer in target_config(pair).layers):
+        raise IncompatibleError(
+            f"{file.path}: draft trees need attention in all layers, {file.architecture} has recurrent ones",
+            hint="leave out --spec-draft-tree",
+        )
 
 
 def file_of(spec: DrafterSpec, specs: Iterable[DrafterSpec], target_file: GGUFFile, draft_file: GGUFFile) -> GGUFFile:

@@ -170,6 +170,7 @@ class Loader:
             max_tokens=max(min(config.n_batch, n_ctx), n_rows + reserve),
             max_outputs=max(MIN_OUTPUTS, n_rows),
             max_rewind=rewind_for(needs.max_draft),
+            tree_depth=needs.tree_depth,
         )
 
     def _fit(self, plans: Sequence[DrafterPlan], executor: Executor | None) -> Fitted:

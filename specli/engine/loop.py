@@ -26,7 +26,7 @@ from specli.engine.stats import Round
 from specli.engine.verify import Verdict, VerifyRule
 from specli.errors import IncompatibleError
 from specli.kernels.ops import Buffer
-from specli.models.base import ForwardOutput, Model
+from specli.models.base import ForwardOutput, Model, chain_paths
 from specli.sampling.sampler import Sampler
 from specli.tokenizer import Tokenizer
 
@@ -48,11 +48,13 @@ class Part:
         slot: As given.
         tokens: As given; may grow until the forward.
         n_kept: Tokens that join the history afterwards; None for all.
+        parents: Of the tokens behind the first, if they are a tree (`Draft`).
+        path: Numbers of the tree's tokens that are kept.
         ids: The tokens as they were evaluated, `[T]` int32.
         positions: Their positions, `[T]` int32.
     """
 
-    __slots__ = ("ids", "n_kept", "n_outputs", "positions", "slot", "tokens")
+    __slots__ = ("ids", "n_kept", "n_outputs", "parents", "path", "positions", "slot", "tokens")
 
     ids: Ints
     positions: Ints
@@ -62,6 +64,8 @@ class Part:
         self.tokens = tokens
         self.n_outputs = n_outputs
         self.n_kept: int | None = None
+        self.parents: list[int] | None = None
+        self.path: list[int] = []
 
 
 class Engine:
@@ -195,9 +199,10 @@ class Engine:
         for part in parts:
             arguments.append(self._place(part, row))
             row += len(part.tokens)
+        trees = {"paths": self._paths(parts)} if any(part.parents for part in parts) else {}
         if len(arguments) == 1:
-            return self.target.forward(*arguments[0])
-        return self.target.forward(*map(np.concatenate, zip(*arguments, strict=True)))
+            return self.target.forward(*arguments[0], **trees)
+        return self.target.forward(*map(np.concatenate, zip(*arguments, strict=True)), **trees)
 
     def extend(self, parts: list[Part], features: Mapping[str, Buffer]) -> None:
         """Takes what was just evaluated into the histories, as far as it is kept, and shows it to the drafters.
@@ -212,7 +217,10 @@ class Engine:
         for part in parts:
             slot, tokens, ids, positions, n = part.slot, part.tokens, part.ids, part.positions, part.n_kept
             n_rows = len(tokens)
-            if n is not None and n < n_rows:
+            if part.parents is not None:
+                tokens, ids, positions = self._compact(part, row, features)
+                self.target.cache.truncate(slot.index, len(slot.history) + len(tokens))
+            elif n is not None and n < n_rows:
                 tokens, ids, positions = tokens[:n], ids[:n], positions[:n]
                 self.target.cache.truncate(slot.index, len(slot.history) + n)
             slot.history += tokens
@@ -370,8 +378,41 @@ class Engine:
         start, n = len(slot.history), len(part.tokens)
         part.ids = ids = np.array(part.tokens, dtype=np.int32)
         part.positions = positions = counting[start : start + n]
+        if part.parents is not None:
+            positions = start + np.array(_levels(part.parents), dtype=np.int32)
         first = row if n_outputs is None else row + n - n_outputs
         return ids, positions, self._slot_rows[slot.index][:n], counting[first : row + n]
+
+    def _paths(self, parts: list[Part]) -> Ints:
+        """Where the tokens of trees are written and find their ancestors; see `Model.forward`."""
+        paths = []
+        for part in parts:
+            start, options = len(part.slot.history), self.target.options
+            rows = chain_paths(self._counting[start : start + len(part.tokens)], options)
+            for node, parent in enumerate(part.parents or ()):
+                line = [start + 1 + node]
+                while parent >= 0:
+                    line.append(start + 1 + parent)
+                    parent = part.parents[parent] if part.parents else -1
+                if line[0] != start + len(line):  # not where it would be in a chain
+                    rows[node + 1, 1] = start + 1
+                    rows[node + 1, 2 : 2 + len(line)] = line[::-1]
+            paths.append(rows)
+        return np.concatenate(paths)
+
+    def _compact(self, part: Part, first_row: int, features: Mapping[str, Buffer]) -> tuple[list[int], Ints, Ints]:
+        """Moves what is kept of a tree to where it would be in a chain: cells, and captured states.
+
+        Returns:
+            The tokens kept, as a list and as numbers, and their positions.
+        """
+        start, kept = len(part.slot.history), [0, *(1 + node for node in part.path)] if part.n_kept else []
+        for place, row in enumerate(kept):
+            if place != row:  # it lies further back, so nothing that is still wanted is overwritten
+                self.target.cache.move(part.slot.index, start + row, start + place)
+                for states in features.values():
+                    states.restore(states.save(first_row + row, first_row + row + 1), first_row + place)
+        return [part.tokens[row] for row in kept], part.ids[kept], self._counting[start : start + len(kept)]
 
     def _draft(self, rounds: list[_Round], n_reading: int) -> None:
         """Asks the drafters; requests share the rows that no request needs."""
@@ -399,6 +440,7 @@ class Engine:
                 if drafter is not None:
                     each.draft, each.drafter = draft, drafter
                     each.tokens += draft.tokens
+                    each.parents = draft.parents
                 elif not self.chain.is_asking:
                     each.sequence.timings.n_rounds_skipped += 1
 
@@ -438,6 +480,9 @@ class Engine:
             sequence.end(error=error)
             return
         sequence.timings.sample_ns += time.perf_counter_ns() - begun
+        if each.draft is not None and each.parents is not None:
+            each.path = each.draft.path(verdict.tokens[: verdict.n_accepted])
+            rows = rows[[0, *(1 + node for node in each.path)]] if sequence.request.logprobs else rows
         n_taken = sequence.take(verdict, each.drafter, rows, self.n_ctx)
         n_accepted = verdict.n_accepted
         each.verdict, each.n_taken, each.n_kept = verdict, n_taken, 1 + n_accepted
@@ -470,6 +515,14 @@ class Engine:
             return
         timings.prompt_ns += time.perf_counter_ns() - begun
         sequence.take(Verdict([token]), None, rows[-1:], self.n_ctx)
+
+
+def _levels(parents: list[int]) -> list[int]:
+    """How far behind the first token each of a part's tokens comes, the first included."""
+    levels = [0]
+    for parent in parents:
+        levels.append(1 + levels[1 + parent])
+    return levels
 
 
 class Generation(Sequence, Iterator[TokenEvent]):
@@ -524,6 +577,8 @@ class _Round(Part):
         self.slot = slot
         self.tokens = [sequence.tokens[-1]]
         self.n_outputs = None
+        self.parents = None
+        self.path = []
         self.sequence = sequence
         self.draft: Draft | None = None
         self.drafter: str | None = None

@@ -91,8 +91,20 @@ def sample_and_match(draft: Draft, logits: Floats, sampler: Sampler, end_ids: fr
     """A draft token stands if the target samples the same token there.
 
     The tokens are those of plain decoding with the same seed, whatever was drafted. An end token that matches before
-    the end of the draft closes the round as the target's own token; what was drafted behind it does not count.
+    the end of the draft closes the round as the target's own token; what was drafted behind it does not count. In a
+    tree, which has a row of logits per node behind the first, any of the tokens drafted at a place may match.
     """
+    if draft.parents is not None:
+        tokens: list[int] = []
+        path: list[int] = []
+        while len(path) == len(tokens):
+            token = _sample(logits[1 + path[-1] if path else 0], sampler)
+            yield token
+            tokens.append(token)
+            path = draft.path(tokens)
+            if token in end_ids:
+                return
+        return
     n_draft = len(draft.tokens)
     for i, drafted in enumerate(draft.tokens):
         token = _sample(logits[i], sampler)

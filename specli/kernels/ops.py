@@ -129,6 +129,10 @@ class Buffer:
         """The contents on the host, `[capacity, width]`; a view where the buffer lies there."""
         return host(self.storage)
 
+    def write(self, rows: npt.NDArray[Any]) -> None:
+        """Writes the first rows from the host, `[·, width]`."""
+        self.storage[: len(rows)] = rows if isinstance(self.storage, np.ndarray) else tensor_of(rows)
+
     def save(self, start: int, stop: int) -> Array:
         """A copy of the rows `start … stop-1`, on the buffer's device."""
         rows = self.storage[start:stop]
@@ -426,12 +430,18 @@ class Ops(ABC):
         spec: AttentionSpec,
         *,
         ends: Buffer | None = None,
+        paths: Buffer | None = None,
     ) -> None:
         """Softmax attention of every query row over the cells of its slot.
 
         A row sees cells `spec.start(position) … end - 1`. `end` is position + 1 (causal), or the row's entry
         of `ends` (`[·, 1]` int32) when given: for non-causal draft blocks and drafts over a foreign cache. Cells of
         rows in the same call count: they must have been stored before. `out` is `[·, n_heads·head_size_v]`.
+
+        `paths` (`[·, 1 + N]` int32) is for rows of a draft tree, whose latest ancestors lie in scattered cells: the
+        first number of a row is a position, and what belongs to that position and the N - 1 behind it is read from the
+        cells that the other numbers name. A number that is not below `end` leaves the row as it is. Cells are summed
+        over in the order of positions, so the result has the bits of the same tokens in a row.
         """
 
     @abstractmethod

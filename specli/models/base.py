@@ -7,7 +7,7 @@ trace is written once as operations on buffers that are allocated at constructio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,7 @@ class ModelOptions:
         max_tokens: Most tokens per forward.
         max_outputs: Most rows with logits per forward.
         max_rewind: Most tokens that recurrent layers can take back; each costs them the size of a state.
+        tree_depth: Levels of a draft tree that a forward can take; 0 = drafts are chains.
         log_probabilities: A draft network that makes whole drafts gives log-probabilities of its tokens, not logits.
     """
 
@@ -55,6 +56,7 @@ class ModelOptions:
     max_tokens: int = 128
     max_outputs: int = 128
     max_rewind: int = 16
+    tree_depth: int = 0
     log_probabilities: bool = False
 
 
@@ -204,7 +206,9 @@ class Model(ABC):
         """The captured states, as in `ForwardOutput`; the same buffers in every forward, so programs may read them."""
         return self._features
 
-    def forward(self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints) -> ForwardOutput:
+    def forward(
+        self, tokens: Ints, positions: Ints, slots: Ints, outputs: Ints, paths: Ints | None = None
+    ) -> ForwardOutput:
         """Evaluates a flat batch of tokens and appends them to the cache.
 
         Args:
@@ -213,14 +217,18 @@ class Model(ABC):
                 in this batch before it.
             slots: `[T]` cache slots.
             outputs: `[N]` rows whose logits are wanted, 0 ≤ N ≤ max_outputs.
+            paths: `[T, 2 + tree_depth]`, if some rows are branches of draft trees: the cell that each row is written
+                to, then its row of `Ops.attention`'s `paths`. None = all are chains, their cells are their positions.
 
         Returns:
             Logits and captured states. Bit for bit the same for a token whatever else the batch holds.
         """
         n_outputs = len(outputs)
         self.place(tokens, positions, slots, outputs)
+        if self.options.tree_depth:
+            self._paths.write(chain_paths(positions, self.options) if paths is None else paths)
         self._program.run(len(tokens), n_outputs)
-        self.cache.written(positions, slots)
+        self.cache.written(positions if paths is None else paths[:, 0], slots)
         out = self._results.get(n_outputs)
         if out is None:
             out = self._results[n_outputs] = ForwardOutput(self.logits.storage[:n_outputs], self._features)
@@ -274,6 +282,10 @@ class Model(ABC):
             slots=new(options.max_tokens, 1, Extent.TOKENS, np.int32),
             scratch=Scratch(self.executor, options.max_tokens, Extent.TOKENS),
         )
+        if options.tree_depth:
+            n = 2 + options.tree_depth
+            self._paths = new(options.max_tokens, n, Extent.TOKENS, np.int32)
+            self._rows = replace(self._rows, cells=self._paths.columns(0, 1), paths=self._paths.columns(1, n))
         self._outputs = new(options.max_outputs, 1, Extent.OUTPUTS, np.int32)
         self._x = new(options.max_tokens, width, Extent.TOKENS)  # residual stream
         self._last = new(options.max_outputs, width, Extent.OUTPUTS)  # its rows that get logits
@@ -327,6 +339,13 @@ class Model(ABC):
             ops.scale(logits, self.config.logit_scale)
         if self.config.logit_softcap > 0:
             ops.softcap(logits, self.config.logit_softcap)
+
+
+def chain_paths(positions: Ints, options: ModelOptions) -> Ints:
+    """The `paths` of `Model.forward` for rows that are no branches, `[T, 2 + tree_depth]`."""
+    paths = np.zeros((len(positions), 2 + options.tree_depth), np.int32)
+    paths[:, 0], paths[:, 1] = positions, np.iinfo(np.int32).max
+    return paths
 
 
 def _within(values: Ints, limit: int) -> bool:

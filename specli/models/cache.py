@@ -160,6 +160,12 @@ class KVCache:
         self._lengths[slot] = length
         self._oldest[slot] = min(self._oldest[slot], length)
 
+    def move(self, slot: int, source: int, target: int) -> None:
+        """Copies cell `source` of the slot to cell `target`; not with recurrent layers."""
+        for layer in {id(layer): layer for layer in self.layers}.values():
+            for cells in (layer.kv.k, layer.kv.v) if layer.kv.has_values else (layer.kv.k,):
+                cells[slot, :, target] = cells[slot, :, source]
+
     def copy(self, source: int, target: int, length: int) -> None:
         """Gives slot `target` the first `length` tokens of slot `source`, which can be cut to that many."""
         assert self.can_truncate(source, length), f"states before position {self._oldest[source]} are gone"

@@ -86,7 +86,7 @@ class LatentAttention:
         q = buffer("latent_queries", n_heads * config.head_size_k)
         ops.join_heads(q, absorbed, rotated, n_heads=n_heads)
         spec = AttentionSpec(n_heads, config.attention_scale)
-        ops.attention(absorbed, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends)
+        ops.attention(absorbed, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends, paths=rows.paths)
         values = buffer("attended", n_heads * latent.head_size_v)
         ops.expert_linear(values, absorbed, heads, self.attn_v_b.value)
         ops.linear([out], values, [self.attn_output.value], accumulate=accumulate)
@@ -106,7 +106,7 @@ class LatentAttention:
         vector, rotated = key.columns(0, n_latent), key.columns(n_latent, key.width)
         self.attn_kv_a_norm.trace(ops, vector, vector)
         ops.rope(rotated, rows.positions, rope, head_size=rope.n_rot)
-        ops.store(cache.kv, key, None, rows.positions, rows.slots)
+        ops.store(cache.kv, key, None, rows.cells or rows.positions, rows.slots)
 
 
 def _rotated_last(tensor: QuantTensor, *, n_heads: int, n_plain: int) -> QuantTensor:

@@ -64,6 +64,8 @@ class Rows:
         slots: `[T, 1]` int32, cache slot of each row.
         scratch: Intermediate buffers with the same rows.
         ends: `[T, 1]` int32, first cell a row does not see; None = causal (position + 1).
+        cells: `[T, 1]` int32, the cell each row is written to; None = its position.
+        paths: `[T, 1 + N]` int32, where the latest ancestors of the rows of a draft tree lie (`Ops.attention`).
         block: Rows of a draft block; the blocks follow each other. Only convolutions along a block ask.
     """
 
@@ -71,6 +73,8 @@ class Rows:
     slots: Buffer
     scratch: Scratch
     ends: Buffer | None = None
+    cells: Buffer | None = None
+    paths: Buffer | None = None
     block: int = 1
 
 
@@ -262,7 +266,7 @@ class Attention:
             chunk=self._config.chunk,
             softcap=self._config.attention_softcap,
         )
-        ops.attention(attended, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends)
+        ops.attention(attended, q, cache.kv, rows.positions, rows.slots, spec, ends=rows.ends, paths=rows.paths)
         if cache.rotation_v:
             ops.rotate(attended, block=cache.rotation_v)
         if self._is_gated:
@@ -316,7 +320,7 @@ class Attention:
         self._turn(ops, k, self.attn_k_norm, rows, rope, cache.rotation_k)
         if cache.rotation_v:
             ops.rotate(v, block=cache.rotation_v)
-        ops.store(cache.kv, k, v, rows.positions, rows.slots)
+        ops.store(cache.kv, k, v, rows.cells or rows.positions, rows.slots)
 
     def _turn(self, ops: Ops, heads: Buffer, norm: RMSNorm | None, rows: Rows, rope: RopeTable, rotation: int) -> None:
         """Norm, rotary angles and Hadamard rotation of queries or keys, in place."""

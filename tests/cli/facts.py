@@ -26,6 +26,8 @@ FACTS = [
     ("--spec-draft-n-min", 0, "LLAMA_ARG_SPEC_DRAFT_N_MIN"),
     ("--spec-draft-p-min --draft-p-min --spec-draft-conf-min", 0.0, "LLAMA_ARG_SPEC_DRAFT_P_MIN"),
     ("--spec-draft-sampling", False, "LLAMA_ARG_SPEC_DRAFT_SAMPLING"),
+    ("--spec-draft-tree", 0, None),
+    ("--spec-draft-p-split --draft-p-split", 0.1, "LLAMA_ARG_SPEC_DRAFT_P_SPLIT"),
     ("--spec-synth-len", None, "LLAMA_ARG_SPEC_SYNTH_LEN"),
     ("--spec-synth-rates", (), "LLAMA_ARG_SPEC_SYNTH_RATES"),
     # 2.2 draft model
@@ -172,6 +174,8 @@ VALUES = [
     ("--spec-draft-sampling probabilistic", "speculation.draft.probabilistic", True),
     ("--spec-draft-n-max auto", "speculation.draft.n_max", -1),
     ("--spec-draft-p-min 0.75", "speculation.draft.p_min", 0.75),
+    ("--spec-draft-tree 16", "speculation.draft.tree", 16),
+    ("--draft-p-split 0.2", "speculation.draft.p_split", 0.2),
     ("--spec-synth-len 2.5", "speculation.synth.length", 2.5),
     ("--spec-synth-rates 0.9,0.5", "speculation.synth.rates", (0.9, 0.5)),
     ("--spec-default", "speculation.types", ("ngram-mod",)),
@@ -323,7 +327,7 @@ IDLE = [
     "--no-spec-draft-backend-sampling", "--mmproj m.gguf", "-mm m.gguf", "--no-repack", "-nr", "-nkvo", "--op-offload",
     "-sm layer", "-ts 1,1", "-mg 1", "-lm mlock", "-lm none", "-lzm on", "-fit on", "-fitt 512", "-fitc 512",
     "--keep -1", "-ctxcp 8", "-cms 64", "-cram 100", "--swa-checkpoints 8", "--no-jinja", "-bs",
-    "--backend-sampling", "--spec-draft-p-split 0.2", "--draft-p-split 0.2", "--no-mmap", "--mlock", "--direct-io",
+    "--backend-sampling", "--no-mmap", "--mlock", "--direct-io",
     "--warmup", "-Cb 3", "-Crb 0-1", "--poll-batch 1", "-Cbd 3", "-Crbd 0-1", "--spec-draft-poll-batch 1", "-dt 0.1",
     "-gaw 512", "-ptc 10", "-fa off", "--reasoning-budget-message x", "--mmproj-auto", "--no-host",
 ]  # fmt: skip
@@ -331,7 +335,7 @@ IDLE = [
 
 SATISFIED = [
     "--spec-draft-backend-sampling", "--repack", "-kvo", "--no-op-offload", "-sm none", "-mg 0", "-lm mmap", "-lm auto",
-    "-fit off", "--keep 0", "-cram 0", "--draft-p-split 0.1", "--mmap", "--no-warmup", "-fa on",
+    "-fit off", "--keep 0", "-cram 0", "--mmap", "--no-warmup", "-fa on",
     "-fa auto", "--swa-full", "--no-mmproj", "--yarn-ext-factor -1", "--rope-freq-base 0", "-gan 1", "-ptc -1",
     "--no-context-shift", "-no-cnv",
 ]  # fmt: skip

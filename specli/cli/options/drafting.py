@@ -90,11 +90,6 @@ OPTIONS = (
     ),
     *setting_options(networks=True),
     drafting(
-        ("--spec-draft-p-split", "--draft-p-split"), "split probability of tree drafting",
-        kind=number(), env="LLAMA_ARG_SPEC_DRAFT_P_SPLIT", satisfied=("0.1",),
-        idle="drafts are chains, not trees; llama.cpp reads it in llama-speculative only",
-    ),
-    drafting(
         ("--spec-draft-backend-sampling",), "choose draft tokens on the device of the drafter",
         negative=("--no-spec-draft-backend-sampling",), env="LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",
         satisfied=("on",), idle="draft tokens are always chosen where the draft network runs",

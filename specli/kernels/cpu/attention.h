@@ -99,6 +99,8 @@ struct queries {
     int n, size_k, size_v; /* head sizes padded to whole vectors */
     int first[ATTENTION_QUERIES], last[ATTENTION_QUERIES]; /* visible cells first … last-1 */
     int lowest, highest;                                   /* of all queries */
+    int in_order;                                          /* positions from here on are in the cells of `path` */
+    const int32_t *path;
     float *q;                                              /* [n][size_k] */
     float *tile;                                           /* [16][size] cells as read */
     float *keys;                                           /* [size_k][16] the tile turned round */
@@ -183,6 +185,11 @@ INLINE void visible_of_tile(const struct queries *s, int query, int base, int n,
     *last = s->last[query] - base < n ? s->last[query] - base : n;
 }
 
+/* The cell that belongs to a position. */
+INLINE int64_t cell_of(const struct queries *s, int position) {
+    return position < s->in_order ? position : s->path[position - s->in_order];
+}
+
 static void attend_chunk(const struct op *op, struct queries *s, const uint8_t *k, const uint8_t *v, int chunk) {
     const int start = chunk * ATTENTION_CHUNK;
     const int from = s->lowest > start ? s->lowest : start;
@@ -196,7 +203,7 @@ static void attend_chunk(const struct op *op, struct queries *s, const uint8_t *
     for (int t = first_tile; t < last_tile; t++) {
         const int base = start + t * TILE, n = to - base < TILE ? to - base : TILE;
         for (int j = 0; j < n; j++) {
-            read_functions[op->k.type](k + (base + j) * op->k.row_bytes, op->k.head_size, s->tile + (int64_t)j * s->size_k);
+            read_functions[op->k.type](k + cell_of(s, base + j) * op->k.row_bytes, op->k.head_size, s->tile + (int64_t)j * s->size_k);
         }
         for (int d = 0; d < s->size_k; d += LANES) {
             vf r[LANES];
@@ -230,7 +237,7 @@ static void attend_chunk(const struct op *op, struct queries *s, const uint8_t *
     for (int t = first_tile; t < last_tile; t++) {
         const int base = start + t * TILE, n = to - base < TILE ? to - base : TILE;
         for (int j = 0; j < n; j++) {
-            read_functions[op->v.type](v + (base + j) * op->v.row_bytes, op->v.head_size, s->tile + (int64_t)j * s->size_v);
+            read_functions[op->v.type](v + cell_of(s, base + j) * op->v.row_bytes, op->v.head_size, s->tile + (int64_t)j * s->size_v);
         }
         for (int query = 0, together; query < s->n; query += together) {
             float *acc = s->partial + (int64_t)query * (s->size_v + 2);
@@ -315,9 +322,15 @@ static void run_attention(const struct op *op, const struct run *run, int item, 
     for (int row = first_row, next; row < last_row; row = next) {
         const int slot = row_int(&op->z, row);
         s.n = 0;
-        for (next = row; next < last_row && row_int(&op->z, next) == slot; next++) {
+        s.in_order = INT32_MAX;
+        for (next = row; next < last_row && row_int(&op->z, next) == slot && s.in_order == INT32_MAX; next++) {
             int first, last;
             visible_cells(op, next, &first, &last);
+            if (op->a.data && row_int(&op->a, next) < last) { /* the branch of a tree: by itself */
+                if (next > row) break;
+                s.in_order = row_int(&op->a, next);
+                s.path = (const int32_t *)op->a.data + next * op->a.stride + 1;
+            }
             s.lowest = s.n == 0 || first < s.lowest ? first : s.lowest;
             s.highest = s.n == 0 || last > s.highest ? last : s.highest;
             for (int head = first_head; head < last_head; head++, s.n++) {

@@ -108,8 +108,8 @@ struct kv_cache {
     X(ROPE) /* out, x = positions, p[0] cos, p[1] sin, n[0] head size, n[1] pairs, n[2] interleaved */                        \
     X(ROTATE) /* out, n[0] block */                                                                                           \
     X(STORE) /* out = k, x = v or NULL, y = positions, z = slots, k, v, n[1] kv heads */                                      \
-    X(ATTENTION) /* out, x = q, y = positions, z = slots, e = ends or NULL, k, v, n[0] heads, n[1] kv heads, n[2] window,     \
-      or a chunk's length with a minus sign, n[3] scratch offset, f[0] scale, f[1] soft cap or 0, p[0] sinks or NULL */       \
+    X(ATTENTION) /* out, x = q, y = positions, z = slots, e = ends or NULL, a = paths or NULL, k, v, n[0] heads, n[1] kv      \
+      heads, n[2] window, or a chunk's length with a minus sign, n[3] scratch offset, f[0] scale, f[1] soft cap or 0, p[0] sinks or NULL */       \
     X(ADD) /* out, x */                                                                                                       \
     X(ADD_ROW) /* out, p[0] */                                                                                                \
     X(MULTIPLY) /* out, x */                                                                                                  \

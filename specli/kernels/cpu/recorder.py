@@ -377,6 +377,7 @@ class Recorder(Ops):
         spec: AttentionSpec,
         *,
         ends: Buffer | None = None,
+        paths: Buffer | None = None,
     ) -> None:
         rows = min(out.capacity, self._limit("attention_split_rows"))
         partial = -(-layer.head_size_v // 16) * 16 + 2
@@ -384,9 +385,11 @@ class Recorder(Ops):
         counters = -(-4 * rows * spec.n_heads // 64) * 64
         self.scratch_bytes = max(self.scratch_bytes, counters + 4 * rows * spec.n_heads * n_chunks * partial)
         self._record(
-            "attention", out.extent, reads=[q, positions, slots, *([ends] if ends else [])], writes=[out],
+            "attention", out.extent, writes=[out],
+            reads=[q, positions, slots, *([ends] if ends else []), *([paths] if paths else [])],
             out=self._view(out), x=self._view(q), y=self._view(positions), z=self._view(slots),
-            e=self._view(ends) if ends else View(), p=[self._constant(spec.sinks)],
+            e=self._view(ends) if ends else View(), a=self._view(paths) if paths else View(),
+            p=[self._constant(spec.sinks)],
             k=self._cache(layer.k, layer.type_k, layer.head_size_k),
             v=self._cache(layer.v, layer.type_v, layer.head_size_v),
             n=[spec.n_heads, layer.n_kv_heads, -spec.chunk or spec.window, counters], f=[spec.scale, spec.softcap],

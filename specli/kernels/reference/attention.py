@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -37,6 +39,7 @@ class AttentionOps(Frame):
         spec: AttentionSpec,
         *,
         ends: Buffer | None = None,
+        paths: Buffer | None = None,
     ) -> None:
         position, slot = self._live(positions), self._live(slots)
         begin = position - position % spec.chunk if spec.chunk else position - (spec.window - 1)
@@ -44,7 +47,7 @@ class AttentionOps(Frame):
         n_slots, n_cells = len(layer.k), layer.capacity
         in_use = range(n_slots)
         if not self.is_captured:  # only saves work: further cells are hidden, and rows of other slots not wanted
-            n_cells = max(int(end.max()), 1)
+            n_cells = max(int(end.max()), 1) if paths is None else n_cells
             in_use = sorted(set(slot[:, 0].tolist()))  # type: ignore[assignment]
         for number in in_use:
             keys = _pieces(layer.type_k, layer.k, number, n_cells)
@@ -62,6 +65,25 @@ class AttentionOps(Frame):
             attended = by_tiles(tile, self._live(q), begin, end)
             to = self._live(out)
             to.copy_(attended if len(in_use) == 1 else torch.where(slot == number, attended, to))
+            if paths is None:
+                continue
+            for row, path in enumerate(self._live(paths)):  # each sees cells in an order of its own
+                if not self.is_captured and (int(slot[row]) != number or int(path[0]) >= int(end[row])):
+                    continue
+                order = _order(path, keys.shape[1] * PIECE)
+                ordered = [part.flatten(1, 2)[:, order].view(part.shape) for part in (keys, values)]
+                one = slice(row, row + 1)
+                in_order = partial(tile, keys=ordered[0], values=ordered[1])
+                attended = by_tiles(in_order, self._live(q)[one], begin[one], end[one])
+                to[one] = attended if len(in_use) == 1 else torch.where(slot[one] == number, attended, to[one])
+
+
+def _order(path: torch.Tensor, n: int) -> torch.Tensor:
+    """The cells of positions 0 … n - 1, `[n]`, of a row of `paths`."""
+    position = torch.arange(n, device=path.device)
+    place = position - path[0]
+    is_scattered = (place >= 0) & (place < len(path) - 1)
+    return torch.where(is_scattered, path[1:][place.clamp(0, len(path) - 2)], position).long()
 
 
 def _pieces(type: QuantType, cells: Array, slot: int, n: int) -> torch.Tensor:
