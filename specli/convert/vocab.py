@@ -40,6 +40,7 @@ Vocabulary = Callable[[Path, int], KeyValues]
 """Tokenizer keys from a directory, with the token list padded to a size."""
 
 BLANK = "\u2581"  # SentencePiece's visible blank
+_UNREAD = ("tekken.json", "tiktoken.model")  # vocabularies in Mistral's and in Moonshot's own form
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _SPECIAL_TEXTS = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
 _SPECIAL_AFFIXES = (("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">"))
@@ -53,7 +54,9 @@ def looks_special(text: str) -> bool:
 def _need(directory: Path, name: str) -> Path:
     path = directory / name
     if not is_there(path):
-        raise FormatError(f"{directory}: no {name}, needed for the tokenizer")
+        other = next((other for other in _UNREAD if is_there(directory / other)), None)
+        hint = other and f"{other} is not read; look for a copy of the model with tokenizer.json"
+        raise FormatError(f"{directory}: no {name}, needed for the tokenizer", hint=hint)
     return path
 
 

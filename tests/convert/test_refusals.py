@@ -731,6 +731,16 @@ def test_missing_tokenizer_file_is_named(tmp_path: Path) -> None:
     assert refused(source, target=target) == "qwen3-moe: no tokenizer.json, needed for the tokenizer"
 
 
+@pytest.mark.parametrize("name", ["tekken.json", "tiktoken.model"])
+def test_vocabularies_of_other_forms_are_named(tmp_path: Path, name: str) -> None:
+    source = folder(tmp_path, "qwen3-moe")
+    (source / "tokenizer.json").rename(source / name)
+    assert refused(source) == (
+        f"qwen3-moe: no tokenizer.json, needed for the tokenizer | {name} is not read; look for a copy of the "
+        "model with tokenizer.json"
+    )
+
+
 def test_unknown_pretokenizer(tmp_path: Path) -> None:
     source = folder(tmp_path, "qwen3-moe")
     tokenizer = json.loads((source / "tokenizer.json").read_text())
