@@ -48,8 +48,8 @@ def open_pool(role: Role, config: RunConfig, where: WorkersConfig) -> WorkerPool
     from specli.workers.cluster import RayPool, remote_threads
 
     threads = remote_threads(config.target.threads)
-    on_gpu = config.target.device.startswith("cuda")
-    return RayPool(role, where, n_cpus=threads.n_threads or 1, n_gpus=int(on_gpu))
+    n_gpus = sum(device.startswith("cuda") for device in config.target.device.split(","))
+    return RayPool(role, where, n_cpus=threads.n_threads or 1, n_gpus=n_gpus)
 
 
 def answering(config: RunConfig, where: WorkersConfig) -> Answering:

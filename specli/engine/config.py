@@ -20,7 +20,7 @@ class ModelLoadConfig:
 
     Attributes:
         path: GGUF file (the first shard of a split model).
-        device: `cpu`, `cuda:0`, … or `auto`.
+        device: `cpu`, `cuda:0`, … or `auto`; or several, joined by commas, which layers are split over.
         kernels: `auto`, `reference` or `cpu`.
         exact: float32 activations in the native kernels (debugging).
         type_k: Cache type of keys, by GGUF name in lower case.
@@ -32,6 +32,10 @@ class ModelLoadConfig:
         cpu_moe: Experts lie on the CPU.
         n_cpu_moe: Experts of so many first layers lie on the CPU.
         n_cpu_ffn: Dense feed-forwards of so many first layers lie on the CPU.
+        split_mode: `none` = one of several devices runs the model; `layer` = each runs neighbouring layers. `row` and
+            `tensor` do as `layer`.
+        tensor_split: Shares of the devices; none, or only zeros = as memory is free.
+        main_gpu: Which device `none` means, counted from 0; below 0 = the CPU.
         metadata: Metadata to read in place of what the file has.
     """
 
@@ -47,6 +51,9 @@ class ModelLoadConfig:
     cpu_moe: bool = False
     n_cpu_moe: int = 0
     n_cpu_ffn: int = 0
+    split_mode: str = "layer"
+    tensor_split: tuple[float, ...] = ()
+    main_gpu: int = 0
     metadata: tuple[tuple[str, int | float | bool | str], ...] = ()
 
 

@@ -159,6 +159,11 @@ class DrafterPlan:
         context = context_doubt(pair.file, n_ctx)
         return [*self.vocabulary_lines, *([context] if context else [])]
 
+    def load_beside(self, spec: NetworkSpec, target: Model) -> ModelLoadConfig:
+        """As `load_of`, and where the head of a target is that is split over several devices."""
+        load = self.load_of(spec)
+        return replace(load, device=target.executor.device, tensor_split=()) if "," in load.device else load
+
     def parts(self, spec: NetworkSpec, target: Model, executor: Executor) -> NetworkParts:
         """What the drafter of one of the rows is made of, on a target."""
         load, options = self.load_of(spec), target.options
@@ -178,7 +183,7 @@ class DrafterPlan:
     def count(self, target: Model) -> Iterator[CountingExecutor]:
         """Makes the networks without weights on a target that was made so; gives what counted each."""
         for spec in self.networks:
-            with closing(executor_of(self.load_of(spec), self.pair_of(spec).file)) as executor:
+            with closing(executor_of(self.load_beside(spec, target), self.pair_of(spec).file)) as executor:
                 counting = CountingExecutor(executor)
                 spec.build(self.parts(spec, target, counting))
                 yield counting
@@ -278,7 +283,7 @@ class DrafterSet:
         if isinstance(spec, TableSpec):
             return self._table(spec)
         assert isinstance(spec, NetworkSpec)
-        pair, load = self.plan.pair_of(spec), self.plan.load_of(spec)
+        pair, load = self.plan.pair_of(spec), self.plan.load_beside(spec, self._target)
         report(f"loading {pair.file.path}")
         spec.warn_of_limit(self.plan.config.speculation, pair.file)
         executor = executor_of(load, pair.file)

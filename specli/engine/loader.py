@@ -11,7 +11,7 @@ from specli.engine.config import RunConfig
 from specli.engine.drafting import DrafterPlan, TargetNeeds, plan_drafters, rewind_for
 from specli.engine.loop import PROMPT_SHARE
 from specli.engine.memory import NetworkMemory, measure_growth
-from specli.engine.placement import executor_of
+from specli.engine.placement import executor_of, with_shares
 from specli.engine.plan import Fitted, MemoryPlan, available_bytes, check_memory, fit_context, memory_for
 from specli.gguf.file import GGUFFile
 from specli.gguf.quant import QuantType
@@ -34,7 +34,7 @@ class Loader:
         report: Takes a line of progress.
 
     Attributes:
-        config: As given.
+        config: As given, with shares of several devices.
         file: As given.
         tokenizer: As given.
         report: As given.
@@ -44,7 +44,7 @@ class Loader:
     """
 
     def __init__(self, config: RunConfig, file: GGUFFile, tokenizer: Tokenizer, report: Callable[[str], None]) -> None:
-        self.config = config
+        self.config = replace(config, target=with_shares(config.target))
         self.file = file
         self.tokenizer = tokenizer
         self.report = report
@@ -176,10 +176,11 @@ class Loader:
     def _fit(self, plans: Sequence[DrafterPlan], executor: Executor | None) -> Fitted:
         wanted = self.config.n_ctx
         if wanted > 0:
-            return fit_context(wanted, self._n_ctx_train, (), None)
+            return fit_context(wanted, self._n_ctx_train, (), {})
         needs = TargetNeeds.union(plan.needs for plan in plans)
         networks = self._networks(executor, self._options(needs, self.config.n_batch), plans)
-        return fit_context(wanted, self._n_ctx_train, networks, available_bytes(networks[0].device))
+        available = {part.device: available_bytes(part.device) for part in networks[0].parts}
+        return fit_context(wanted, self._n_ctx_train, networks, available)
 
     def _check_memory(
         self, executor: Executor, options: ModelOptions, plans: Sequence[DrafterPlan], *, is_loaded: bool

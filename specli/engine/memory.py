@@ -39,9 +39,10 @@ class NetworkMemory:
         device: Where it runs.
         weights: Device → its matrices and vectors as the kernels keep them, experts aside.
         experts: The same for stacks of experts, which are read when a row first needs them.
-        cache: Keys, values and recurrent states of all sequences.
-        buffers: What forwards work on: buffers, constants, programs.
+        cache: Keys, values and recurrent states of all sequences, of layers on that device.
+        buffers: What forwards work on there: buffers, constants, programs.
         tables: What a drafter without a network takes from the start.
+        elsewhere: Cache and buffers of layers on other devices, one record for each.
     """
 
     device: str
@@ -50,17 +51,27 @@ class NetworkMemory:
     cache: Growth = Growth()
     buffers: Growth = Growth()
     tables: int = 0
+    elsewhere: tuple[NetworkMemory, ...] = ()
 
     @property
-    def per_step(self) -> int:
-        """Bytes of `CONTEXT_STEP` tokens more of context."""
-        return self.cache.per_step + self.buffers.per_step
+    def parts(self) -> tuple[NetworkMemory, ...]:
+        """This record, and those of its layers on other devices."""
+        return self, *self.elsewhere
+
+    @property
+    def devices(self) -> set[str]:
+        """Where it takes memory."""
+        return {part.device for part in self.parts}.union(self.weights, self.experts)
+
+    def per_step(self, device: str) -> int:
+        """Bytes of `CONTEXT_STEP` tokens more of context on one device."""
+        return sum(part.cache.per_step + part.buffers.per_step for part in self.parts if part.device == device)
 
     def needed(self, device: str, n_ctx: int, *, with_experts: bool = True) -> int:
         """Bytes on one device with a context of `n_ctx` tokens."""
         weights = self.weights.get(device, 0) + (self.experts.get(device, 0) if with_experts else 0)
-        own = self.cache.at(n_ctx) + self.buffers.at(n_ctx) + self.tables
-        return weights + (own if device == self.device else 0)
+        here = [part for part in self.parts if part.device == device]
+        return weights + sum(part.cache.at(n_ctx) + part.buffers.at(n_ctx) + part.tables for part in here)
 
 
 def measure_growth(count: Callable[[int], Iterable[CountingExecutor]]) -> list[NetworkMemory]:
@@ -70,13 +81,15 @@ def measure_growth(count: Callable[[int], Iterable[CountingExecutor]]) -> list[N
         count: Makes all networks for a context of so many tokens, without weights; gives what counted each.
     """
     n_ctx = CONTEXT_STEP
-    return [
-        NetworkMemory(
+
+    def grown(first: CountingExecutor, second: CountingExecutor) -> NetworkMemory:
+        return NetworkMemory(
             first.device,
             first.weights,
             first.experts,
             Growth.through(n_ctx, first.n_cache, second.n_cache),
             Growth.through(n_ctx, first.n_buffers, second.n_buffers),
+            elsewhere=tuple(grown(part, second.elsewhere[device]) for device, part in first.elsewhere.items()),
         )
-        for first, second in zip(count(n_ctx), count(n_ctx + CONTEXT_STEP), strict=True)
-    ]
+
+    return [grown(*pair) for pair in zip(count(n_ctx), count(n_ctx + CONTEXT_STEP), strict=True)]

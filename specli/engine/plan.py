@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +83,9 @@ def _group_room(folder: Path, limit: str, usage: str, prefix: str) -> int | None
     return max(0, most - used + files)
 
 
-def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], available: int | None) -> Fitted:
+def fit_context(
+    wanted: int, trained: int, networks: Sequence[NetworkMemory], available: Mapping[str, int | None]
+) -> Fitted:
     """The context size in tokens, and a line about it when it is not what one would expect.
 
     Sizes are rounded up to a multiple of 256 and never exceed the trained context. 0 means the trained context, or as
@@ -93,7 +95,7 @@ def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], av
         wanted: Tokens asked for; 0 = automatic.
         trained: The model's trained context.
         networks: The target, which comes first, and draft networks.
-        available: Bytes on the target's device; None = unknown.
+        available: Bytes on each of the target's devices; None = unknown.
     """
     if wanted > 0:
         rounded = -(-wanted // CONTEXT_STEP) * CONTEXT_STEP
@@ -101,13 +103,12 @@ def fit_context(wanted: int, trained: int, networks: Sequence[NetworkMemory], av
             return Fitted(rounded)
         note = f"context: {wanted} tokens asked for, the model was trained with {trained}" if wanted > trained else None
         return Fitted(trained, note)
-    if available is None:
-        return Fitted(trained)
-    device = networks[0].device
-    fixed = sum(network.needed(device, 0) for network in networks)
-    per_step = sum(network.per_step for network in networks if network.device == device)
-    room = max(0, available - fixed - RESERVE_BYTES)
-    fitting = room // max(1, per_step) * CONTEXT_STEP
+    fitting = trained
+    for device, n_bytes in available.items():
+        per_step = sum(network.per_step(device) for network in networks)
+        if n_bytes is not None and per_step:
+            fixed = sum(network.needed(device, 0) for network in networks)
+            fitting = min(fitting, max(0, n_bytes - fixed - RESERVE_BYTES) // per_step * CONTEXT_STEP)
     if fitting >= trained:
         return Fitted(trained)
     fitted = min(trained, max(MIN_FITTED_CONTEXT, fitting))
@@ -132,7 +133,7 @@ def check_memory(file: GGUFFile, networks: Sequence[NetworkMemory], n_ctx: int, 
         ResourceError: The rest does not fit, on some device.
     """
     note = None
-    devices = {network.device for network in networks}.union(*(network.weights for network in networks))
+    devices = set[str]().union(*(network.devices for network in networks))
     for device in sorted(devices):
         available = available_bytes(device)
         if available is None:
@@ -206,12 +207,12 @@ class MemoryPlan:
         return cls(
             weights=sum(target.weights.values()),
             experts=sum(target.experts.values()),
-            cache=target.cache.at(n_ctx),
-            cache_per_token=target.cache.per_step // CONTEXT_STEP,
+            cache=sum(part.cache.at(n_ctx) for part in target.parts),
+            cache_per_token=sum(part.cache.per_step for part in target.parts) // CONTEXT_STEP,
             draft_weights=sum(sum(draft.weights.values()) + sum(draft.experts.values()) for draft in drafts),
             draft_cache=sum(draft.cache.at(n_ctx) for draft in drafts),
             draft_tables=sum(draft.tables for draft in drafts),
-            buffers=sum(network.buffers.at(n_ctx) for network in networks),
+            buffers=sum(part.buffers.at(n_ctx) for network in networks for part in network.parts),
         )
 
     def parts(self) -> str:

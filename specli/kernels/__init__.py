@@ -50,7 +50,7 @@ def open_executor(
             whose `describe` gives the reason.
         threads: Its threads; None = defaults.
         exact: float32 activations in the native kernels (debugging).
-        placement: Which weights lie on another device.
+        placement: Which weights and layers lie on another device.
 
     Raises:
         UsageError: Unknown kernels or device, or kernels that do not run on this device.
@@ -59,8 +59,9 @@ def open_executor(
     if kernels not in KERNELS:
         raise UsageError(f"unknown kernels {kernels!r}, expected one of {', '.join(KERNELS)}")
     where = _device(device)
-    for rule in placement.rules if placement else ():
-        _device(rule.device)
+    if placement:
+        for other in dict.fromkeys([*(rule.device for rule in placement.rules), *placement.layers]):
+            _device(other)
     if kernels == "reference":
         return _open_reference(where, threads, placement)
     found = [fast for fast in _FAST.get(where.partition(":")[0], []) if kernels in ("auto", fast[0])]

@@ -23,8 +23,9 @@ class CountingExecutor(Executor):
 
     Attributes:
         experts: Device → bytes of stacks of experts.
-        n_cache: Bytes of keys, values and recurrent states.
-        n_buffers: Bytes of everything else: buffers, constants, programs.
+        n_cache: Bytes of keys, values and recurrent states on the model's device.
+        n_buffers: Bytes of everything else there: buffers, constants, programs.
+        elsewhere: Device → what layers take on another device, besides weights.
     """
 
     reads_weights = False
@@ -36,13 +37,14 @@ class CountingExecutor(Executor):
         self._real = real
         self._taken: dict[str, Weight] = {}  # by name
         self._sizes: dict[str, list[int]] = {}  # device → of its matrices
-        self._n_vectors = 0
+        self._vectors: Counter[str] = Counter()  # device → bytes
+        self.elsewhere: dict[str, CountingExecutor] = {}
 
     @property
     def weights(self) -> dict[str, int]:
         """Device → bytes of matrices and vectors, experts aside."""
         found = {device: self._real.packed_bytes(sizes) for device, sizes in self._sizes.items()}
-        return {**found, self.device: found.get(self.device, 0) + self._n_vectors}
+        return {device: found.get(device, 0) + self._vectors[device] for device in {*found, *self._vectors}}
 
     def weight(self, tensor: QuantTensor) -> Weight:
         """Counts a matrix where it would lie; one that is taken twice (tied embeddings) counts as the executor does."""
@@ -61,6 +63,15 @@ class CountingExecutor(Executor):
         n_bytes = self.program_bytes(trace)  # adds those buffers to `n_buffers`
         self.n_buffers += n_bytes
         return _NoProgram()
+
+    def for_layer(self, index: int) -> CountingExecutor:
+        """What counts for the other executor's."""
+        real = self._real.for_layer(index)
+        if real is self._real:
+            return self
+        if real.device not in self.elsewhere:
+            self.elsewhere[real.device] = CountingExecutor(real)
+        return self.elsewhere[real.device]
 
     def outline(self, tensor: QuantTensor) -> tuple[Weight, str, int]:
         """That of the other executor."""
@@ -87,7 +98,7 @@ class CountingExecutor(Executor):
 
     def vector(self, tensor: QuantTensor) -> npt.NDArray[Any]:
         """Counts a small tensor; its numbers are not read, there are ones instead, which can be divided by."""
-        self._n_vectors += 4 * tensor.n_elements
+        self._vectors[self._real.home_of(tensor.name)] += 4 * tensor.n_elements
         return np.ones(tensor.n_elements, np.float32)
 
     def kv_layer(

@@ -674,6 +674,14 @@ class Executor(ABC):
     def program_bytes(self, trace: Callable[[Ops], None]) -> int:
         """What `compile` would take besides the buffers that the trace asks for."""
 
+    def for_layer(self, index: int) -> Executor:
+        """What allocates for a layer of the network: another executor where that layer lies on another device."""
+        return self
+
+    def home_of(self, name: str) -> str:
+        """The device where a small tensor of this name lies."""
+        return self.device
+
     @property
     def notes(self) -> list[str]:
         """What the user should know about the weights taken so far, one line each."""

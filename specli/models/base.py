@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +59,21 @@ class ModelOptions:
     max_rewind: int = 16
     tree_depth: int = 0
     log_probabilities: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Neighbouring layers on one device.
+
+    Attributes:
+        layers: Their numbers; none where only the head lies there.
+        x: Their residual stream.
+        rows: What else they work on.
+    """
+
+    layers: range
+    x: Buffer
+    rows: Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +202,10 @@ class Model(ABC):
     def trace_embedded(self, ops: Ops, tokens: Buffer, x: Buffer, rows: Rows) -> None:  # noqa: B027
         """What the family does with the embedded rows `x` of `tokens` before the first layer."""
 
+    def trace_border(self, ops: Ops, before: Stage, after: Stage) -> None:
+        """Hands the rows of one device to the next: the residual stream, and what else the family's layers read."""
+        ops.copy(after.x, before.x)
+
     @property
     def token_embd(self) -> Weight:
         """`(V, D)`, the embedding table; draft networks may borrow it."""
@@ -226,7 +246,8 @@ class Model(ABC):
         n_outputs = len(outputs)
         self.place(tokens, positions, slots, outputs)
         if self.options.tree_depth:
-            self._paths.write(chain_paths(positions, self.options) if paths is None else paths)
+            for buffer in self._paths:
+                buffer.write(chain_paths(positions, self.options) if paths is None else paths)
         self._program.run(len(tokens), n_outputs)
         self.cache.written(positions if paths is None else paths[:, 0], slots)
         out = self._results.get(n_outputs)
@@ -243,11 +264,13 @@ class Model(ABC):
         assert _within(positions, options.capacity)
         assert not n_outputs or _within(outputs, n_tokens)
         self._tokens.fill(tokens)
-        self._rows.positions.fill(positions)
+        for stage in self._stages:
+            stage.rows.positions.fill(positions)
         self._outputs.fill(outputs)
         if options.n_slots > 1:  # a single one's number is there already
             assert _within(slots, options.n_slots)
-            self._rows.slots.fill(slots)
+            for stage in self._stages:
+                stage.rows.slots.fill(slots)
 
     def close(self) -> None:
         """Releases the executor's threads and native memory."""
@@ -264,30 +287,25 @@ class Model(ABC):
         return factors
 
     def _rope_tables(self, factors: Array | None) -> list[RopeTable]:
-        """One table per layer; layers with equal angles share it."""
-        ropes = [layer.rope for layer in self.config.layers]
-        tables: dict[RopeConfig, RopeTable] = {}
-        for rope in ropes:
-            if rope not in tables:
+        """One table per layer; layers with equal angles on one device share it."""
+        found = []
+        tables: dict[tuple[RopeConfig, str], RopeTable] = {}
+        for index, layer in enumerate(self.config.layers):
+            rope, executor = layer.rope, self.executor.for_layer(index)
+            key = rope, executor.device
+            if key not in tables:
                 applied = factors if rope.uses_factors else None
-                tables[rope] = rope_table(rope, self.options.capacity, self.executor, factors=applied)
-        return [tables[rope] for rope in ropes]
+                tables[key] = rope_table(rope, self.options.capacity, executor, factors=applied)
+            found.append(tables[key])
+        return found
 
     def _allocate(self) -> None:
         options, width = self.options, self.config.n_embd
         new = self.executor.buffer
-        self._tokens = new(options.max_tokens, 1, Extent.TOKENS, np.int32)
-        self._rows = Rows(
-            positions=new(options.max_tokens, 1, Extent.TOKENS, np.int32),
-            slots=new(options.max_tokens, 1, Extent.TOKENS, np.int32),
-            scratch=Scratch(self.executor, options.max_tokens, Extent.TOKENS),
-        )
-        if options.tree_depth:
-            n = 2 + options.tree_depth
-            self._paths = new(options.max_tokens, n, Extent.TOKENS, np.int32)
-            self._rows = replace(self._rows, cells=self._paths.columns(0, 1), paths=self._paths.columns(1, n))
+        self._paths: list[Buffer] = []  # of each stage, where drafts can be trees
+        self._tokens = self.executor.for_layer(0).buffer(options.max_tokens, 1, Extent.TOKENS, np.int32)
+        self._stages = self._new_stages()
         self._outputs = new(options.max_outputs, 1, Extent.OUTPUTS, np.int32)
-        self._x = new(options.max_tokens, width, Extent.TOKENS)  # residual stream
         self._last = new(options.max_outputs, width, Extent.OUTPUTS)  # its rows that get logits
         self.logits = new(options.max_outputs, self.config.n_vocab, Extent.OUTPUTS)
         self._features: dict[str, Buffer] = {}
@@ -297,30 +315,63 @@ class Model(ABC):
         if options.nextn:
             self._features["nextn"] = new(options.max_tokens, width, Extent.TOKENS)
 
+    def _new_stages(self) -> list[Stage]:
+        """A stage per run of layers on one device; the last is where the head is."""
+        n_layers = self.config.n_layers
+        executors = [*(self.executor.for_layer(index) for index in range(n_layers)), self.executor]
+        starts = [index for index in range(n_layers + 1) if index == 0 or executors[index] is not executors[index - 1]]
+        ends = [*starts[1:], n_layers]
+        return [self._new_stage(executors[start], range(start, end)) for start, end in zip(starts, ends, strict=True)]
+
+    def _new_stage(self, executor: Executor, layers: range) -> Stage:
+        new, n = executor.buffer, self.options.max_tokens
+        rows = Rows(
+            positions=new(n, 1, Extent.TOKENS, np.int32),
+            slots=new(n, 1, Extent.TOKENS, np.int32),
+            scratch=Scratch(executor, n, Extent.TOKENS),
+        )
+        if self.options.tree_depth:
+            width = 2 + self.options.tree_depth
+            paths = new(n, width, Extent.TOKENS, np.int32)
+            self._paths.append(paths)
+            rows = replace(rows, cells=paths.columns(0, 1), paths=paths.columns(1, width))
+        return Stage(layers, new(n, self.config.n_embd, Extent.TOKENS), rows)
+
     def trace(self, ops: Ops) -> None:
         """A forward of what `place` left, up to `logits`."""
-        self.trace_stream(ops, self._tokens, self._x, self._rows, is_tapped=True)
+        self._trace_stages(ops, self._tokens, self._stages, is_tapped=True)
+        x = self._stages[-1].x
         nextn = self._features.get("nextn")
         if nextn is not None and self.config.nextn_is_normed:
-            self._output_norm.trace(ops, nextn, self._x)
+            self._output_norm.trace(ops, nextn, x)
             ops.gather(self._last, nextn, self._outputs)
             self._trace_head(ops, self.logits, self._last)
         else:
             if nextn is not None:
-                ops.copy(nextn, self._x)
-            ops.gather(self._last, self._x, self._outputs)
+                ops.copy(nextn, x)
+            ops.gather(self._last, x, self._outputs)
             self.trace_logits(ops, self.logits, self._last, self._last)
 
-    def trace_stream(self, ops: Ops, tokens: Buffer, x: Buffer, rows: Rows, *, is_tapped: bool = False) -> None:
-        """Makes `x`, the residual stream behind the last layer, of tokens; on rows of any extent."""
-        ops.embed(x, self._token_embd.value, tokens, scale=self.config.embedding_scale)
-        self.trace_embedded(ops, tokens, x, rows)
-        for index, layer in enumerate(self._layers):
-            if is_tapped:
-                self._tap(ops, index, x)
-            layer.trace(ops, x, rows, self.cache.layers[index], self._ropes[index])
+    def trace_stream(self, ops: Ops, tokens: Buffer, x: Buffer, rows: Rows) -> None:
+        """Makes `x`, the residual stream behind the last layer, of tokens; on rows of any extent.
+
+        All layers are on the model's device.
+        """
+        self._trace_stages(ops, tokens, [Stage(range(self.config.n_layers), x, rows)], is_tapped=False)
+
+    def _trace_stages(self, ops: Ops, tokens: Buffer, stages: list[Stage], *, is_tapped: bool) -> None:
+        first, *others = stages
+        ops.embed(first.x, self._token_embd.value, tokens, scale=self.config.embedding_scale)
+        self.trace_embedded(ops, tokens, first.x, first.rows)
+        for stage, after in zip_longest(stages, others):
+            for index in stage.layers:
+                if is_tapped:
+                    self._tap(ops, index, stage.x)
+                self._layers[index].trace(ops, stage.x, stage.rows, self.cache.layers[index], self._ropes[index])
+            if after is not None:
+                self.trace_border(ops, stage, after)
         if is_tapped:
-            self._tap(ops, self.config.n_layers, x)
+            self._tap(ops, self.config.n_layers, stages[-1].x)
 
     def trace_logits(self, ops: Ops, logits: Buffer, last: Buffer, x: Buffer) -> None:
         """Makes `logits` of rows of the stream; `last` gets the rows normed."""

@@ -62,7 +62,7 @@ class KVCache:
     """The cache layers of one network.
 
     Args:
-        executor: Allocates the storage.
+        executor: Allocates the storage, each layer's where its layer runs.
         layers: Sizes, one record per layer. Layers that read an earlier one's keys and values share its storage.
         n_slots: Sequences.
         capacity: Cells per slot.
@@ -110,13 +110,14 @@ class KVCache:
         self.n_slots = n_slots
         self.capacity = capacity
         self.layers: list[CacheLayer] = []
-        for layer in layers:
+        for index, layer in enumerate(layers):
+            here = executor.for_layer(index)
             if layer.kv_source is not None:
                 self.layers.append(self.layers[layer.kv_source])
             elif layer.delta is not None:
-                self.layers.append(CacheLayer(_recurrent_layer(executor, layer.delta, n_slots, max_rewind)))
+                self.layers.append(CacheLayer(_recurrent_layer(here, layer.delta, n_slots, max_rewind)))
             else:
-                kv = executor.kv_layer(
+                kv = here.kv_layer(
                     n_slots,
                     layer.n_kv_heads,
                     capacity,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from specli.gguf.file import GGUFFile
 from specli.kernels.ops import Activation, Buffer, Gating, Ops
 from specli.models.architecture import ExpertConfig, Keys, LayerConfig, ModelConfig
-from specli.models.base import Model
+from specli.models.base import Model, Stage
 from specli.models.experts import Experts
 from specli.models.layers import Attention, FeedForward, Layer, RMSNorm, Rows, add_normed, normed_rows
 from specli.models.tensors import Tensors
@@ -103,6 +103,12 @@ class Gemma4(Model):
         """Makes the per-layer inputs of the rows."""
         if self._layer_inputs is not None:
             self._layer_inputs.trace(ops, x, tokens, rows)
+
+    def trace_border(self, ops: Ops, before: Stage, after: Stage) -> None:
+        """The per-layer inputs go along."""
+        super().trace_border(ops, before, after)
+        if self._layer_inputs is not None and after.layers:
+            ops.copy(_layer_inputs(after.rows, self.config), _layer_inputs(before.rows, self.config))
 
 
 @dataclass(frozen=True, eq=False)

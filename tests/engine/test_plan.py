@@ -243,7 +243,7 @@ def network(**fields: Any) -> NetworkMemory:
     ("wanted", "expected"), [(1, 256), (256, 256), (257, 512), (8000, 8192), (8193, 8192), (10**6, 8192)]
 )
 def test_context_asked_for(wanted: int, expected: int) -> None:
-    fitted = fit_context(wanted, 8192, [], None)
+    fitted = fit_context(wanted, 8192, [], {})
     assert fitted.n_ctx == expected
     assert (fitted.note is None) == (wanted <= 8192)
 
@@ -282,14 +282,27 @@ def test_context_that_fits() -> None:
     """9 GiB, 1 of them reserved, 4 of weights and experts, 1 of states and buffers: 3 GiB for cells of 96 + 32 KiB."""
     target = network(weights={"cpu": GIB}, experts={"cpu": 3 * GIB}, cache=Growth(GIB // 2, 256 * 96 * 2**10))
     draft = network(cache=Growth(0, 256 * 32 * 2**10), buffers=Growth(GIB // 2))
-    fitted = fit_context(0, 131072, [target, draft], 9 * GIB)
+    fitted = fit_context(0, 131072, [target, draft], {"cpu": 9 * GIB})
     assert fitted.n_ctx == 24576
     assert fitted.note == "context: 24576 of 131072 trained tokens fit into memory (choose with --ctx-size)"
-    assert fit_context(0, 131072, [target, draft], 64 * GIB).n_ctx == 131072
-    assert fit_context(0, 131072, [target, draft], 2 * GIB).n_ctx == 4096
-    assert fit_context(0, 131072, [target, draft], None).n_ctx == 131072
+    assert fit_context(0, 131072, [target, draft], {"cpu": 64 * GIB}).n_ctx == 131072
+    assert fit_context(0, 131072, [target, draft], {"cpu": 2 * GIB}).n_ctx == 4096
+    assert fit_context(0, 131072, [target, draft], {"cpu": None}).n_ctx == 131072
     elsewhere = replace(target, device="cuda:0", weights={"cuda:0": GIB}, experts={})
-    assert fit_context(0, 131072, [elsewhere, draft], 9 * GIB).n_ctx == 70912  # 6.5 GiB of 96 KiB
+    assert fit_context(0, 131072, [elsewhere, draft], {"cuda:0": 9 * GIB}).n_ctx == 70912  # 6.5 GiB of 96 KiB
+
+
+def test_context_that_fits_on_each_of_several_devices() -> None:
+    """The second device has 5 - 1 - 1 GiB for cells of 96 KiB, the first 9 - 1 - 1 for cells of 64: that is more."""
+    part = NetworkMemory("cuda:1", cache=Growth(0, 256 * 96 * 2**10))
+    weights = {"cuda:0": GIB, "cuda:1": GIB}
+    target = NetworkMemory("cuda:0", weights, cache=Growth(0, 256 * 64 * 2**10), elsewhere=(part,))
+    free = {"cuda:0": 9 * GIB, "cuda:1": 5 * GIB}
+    assert fit_context(0, 131072, [target], free).n_ctx == 3 * GIB // (96 * 2**10)
+    assert fit_context(0, 131072, [target], {**free, "cuda:0": 3 * GIB}).n_ctx == GIB // (64 * 2**10)
+    plan = MemoryPlan.of([target], 512)
+    assert (plan.cache, plan.cache_per_token) == (512 * 160 * 2**10, 160 * 2**10)
+    assert target.needed("cuda:1", 512) == GIB + 512 * 96 * 2**10
 
 
 @pytest.fixture

@@ -53,7 +53,8 @@ def captured(model: Model, n_live: int) -> Counter[str]:
 @torch.inference_mode()
 def poison(model: Model) -> None:
     """No buffer of numbers holds any from before."""
-    for buffer in (model._x, model._last, model.logits, *model._rows.scratch._buffers.values()):
+    (stage,) = model._stages
+    for buffer in (stage.x, model._last, model.logits, *stage.rows.scratch._buffers.values()):
         if buffer.storage.dtype == torch.float32:
             buffer.storage.fill_(torch.nan)
 

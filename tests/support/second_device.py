@@ -1,7 +1,8 @@
 """A second device for machines without one: torch's "meta" device, made to compute.
 
 Inside `second_device()` tensors on "meta" have their values in main memory all the same, but are as foreign to tensors
-on the CPU as those of an accelerator: an operation on both fails, only copies cross over.
+on the CPU as those of an accelerator: an operation on both fails, only copies cross over. So are those on "meta:1" to
+those on "meta:2".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 NAME = "meta"
+CPU = torch.device("cpu")
 COPIES = {"aten::copy_", "aten::_to_copy"}
 
 
@@ -26,10 +28,10 @@ class Foreign(torch.Tensor):
     inner: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> Foreign:
+    def __new__(cls, inner: torch.Tensor, device: torch.device) -> Foreign:
         made: Foreign = torch.Tensor._make_wrapper_subclass(
             cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
-            device=NAME,
+            device=device,
         )  # fmt: skip
         made.inner = inner
         return made
@@ -43,11 +45,12 @@ class Foreign(torch.Tensor):
 
 
 class SecondDevice(TorchDispatchMode):
-    """Attributes: products: Matrix products by device."""
+    """Attributes: products: Matrix products by device. copies: Tensors that crossed over, by source, target, shape."""
 
     def __init__(self) -> None:
         super().__init__()
         self.products: Counter[str] = Counter()
+        self.copies: Counter[tuple[str, str, tuple[int, ...]]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -56,27 +59,35 @@ class SecondDevice(TorchDispatchMode):
             kwargs["device"] = "cpu"
         flat: list[torch.Tensor] = []
         tree_map(lambda x: flat.append(x) if isinstance(x, torch.Tensor) else None, (args, kwargs))
-        is_foreign = [isinstance(x, Foreign) for x in flat if x.dim()]
+        places = [x.device for x in flat if x.dim()]
         name = func._schema.name
-        assert len(set(is_foreign)) < 2 or name in COPIES, f"{name} on tensors of two devices"
+        assert len(set(places)) < 2 or name in COPIES, f"{name} on tensors of two devices"
         if name in ("aten::mm", "aten::bmm"):
-            self.products[NAME if is_foreign[0] else "cpu"] += 1
+            self.products[str(places[0])] += 1
         result = func(*tree_map(_unwrap, args), **tree_map(_unwrap, kwargs))
         if name == "aten::copy_":
+            self._note(args[1], args[0].device)
             return args[0]
         if wanted is not None:
-            lands_there = torch.device(wanted).type == NAME
+            lands_on = torch.device(wanted)
+            if name == "aten::_to_copy":
+                self._note(args[0], lands_on)
         else:
-            lands_there = any(isinstance(x, Foreign) for x in flat)
-        return tree_map(_wrap, result) if lands_there else result
+            lands_on = next((x.device for x in flat if isinstance(x, Foreign)), CPU)
+        return tree_map(lambda x: _wrap(x, lands_on), result)
+
+    def _note(self, x: torch.Tensor, to: torch.device) -> None:
+        if x.device != to:
+            self.copies[str(x.device), str(to), tuple(x.shape)] += 1
 
 
 def _unwrap(x: Any) -> Any:
     return x.inner if isinstance(x, Foreign) else x
 
 
-def _wrap(x: Any) -> Any:
-    return Foreign(x) if isinstance(x, torch.Tensor) and not isinstance(x, Foreign) else x
+def _wrap(x: Any, device: torch.device) -> Any:
+    is_plain = isinstance(x, torch.Tensor) and not isinstance(x, Foreign)
+    return Foreign(x, device) if is_plain and device.type == NAME else x
 
 
 @contextmanager

@@ -7,8 +7,10 @@ from specli.cli.options.kinds import (
     CPU_MASK,
     CPU_RANGE,
     DEVICE,
+    DEVICES,
     GPU_LAYERS,
     OVERRIDES,
+    SHARES,
     Kind,
     choice,
     integer,
@@ -25,7 +27,6 @@ drafter = partial(Option, panel="Draft model")
 
 ZERO_ONE = choice("0", "1")
 ONE_POOL = "one set of threads serves prompts and single tokens; use {}"
-ONE_DEVICE = "a model has one device; -ot places single weights elsewhere"
 SWITCH = Kind("0|1", lambda text: ZERO_ONE.parse(text) == "1", values=("0", "1"))
 PRIORITY = integer(-1, 3)
 DRAFT_PRIORITY = integer(0, 3)
@@ -110,8 +111,8 @@ OPTIONS = (
         satisfied=("auto",), idle="files are always mapped",
     ),
     device(
-        ("-dev", "--device"), "device of the target: auto, cpu (or none), cuda:N",
-        field="target.device", kind=DEVICE, env="LLAMA_ARG_DEVICE",
+        ("-dev", "--device"), "device of the target: auto, cpu (or none), cuda:N; or several, to split layers over",
+        field="target.device", kind=DEVICES, env="LLAMA_ARG_DEVICE",
     ),
     device(
         ("-ngl", "--gpu-layers", "--n-gpu-layers"), "layers of the target on the GPU; 0 = run on the CPU",
@@ -179,20 +180,20 @@ OPTIONS = (
         field="target.n_cpu_ffn", kind=integer(0), env="LLAMA_ARG_N_CPU_FFN",
     ),
     device(
-        ("-sm", "--split-mode"), "split over devices", kind=choice("none", "layer", "row", "tensor"),
-        env="LLAMA_ARG_SPLIT_MODE", satisfied=("none",), idle=ONE_DEVICE,
+        ("-sm", "--split-mode"), "one of several devices, or layers split over them; row and tensor split layers, too",
+        field="target.split_mode", kind=choice("none", "layer", "row", "tensor"), env="LLAMA_ARG_SPLIT_MODE",
     ),
     device(
-        ("-ts", "--tensor-split"), "share of each device", kind=text("N0,N1,…"), env="LLAMA_ARG_TENSOR_SPLIT",
-        idle=ONE_DEVICE,
+        ("-ts", "--tensor-split"), "shares of several devices in the layers",
+        field="target.tensor_split", kind=SHARES, env="LLAMA_ARG_TENSOR_SPLIT", default_text="as memory is free",
     ),
     device(
-        ("-mg", "--main-gpu"), "the GPU to use", kind=integer(), env="LLAMA_ARG_MAIN_GPU", satisfied=("0",),
-        idle="choose the device with --device cuda:N",
+        ("-mg", "--main-gpu"), "which of several devices -sm none means, from 0",
+        field="target.main_gpu", kind=integer(), env="LLAMA_ARG_MAIN_GPU",
     ),
     device(
         ("--op-offload",), "run operations of host tensors on the device", negative=("--no-op-offload",),
-        satisfied=("off",), idle=ONE_DEVICE,
+        satisfied=("off",), idle="a product is computed where its weights lie; -ot places them",
     ),
     device(
         ("--repack",), "rearrange weights for the kernels", negative=("-nr", "--no-repack"), env="LLAMA_ARG_REPACK",

@@ -89,6 +89,9 @@ def read_int(text: str, function: str = "stoi") -> int:
     return int(text)
 
 
+MAX_DEVICES = 16  # llama_max_devices
+
+
 def read_float(text: str) -> float:
     """Reads a float, `inf` and `nan` included, as `stof`: a number beyond float32 is an error."""
     try:
@@ -356,6 +359,33 @@ def parse_device(text: str) -> str:
     return f"cuda:{int(match[1] or 0)}"
 
 
+def parse_devices(text: str) -> str:
+    """Reads a device, or several that are joined by commas (llama.cpp `parse_device_list`)."""
+    parts = text.split(",")
+    names = [parse_device(part) for part in parts]
+    if len(names) > 1:
+        for part, name in zip(parts, names, strict=True):
+            if part.lower() in ("none", "auto"):
+                raise ValueError(f"invalid device: {part}")
+            if names.count(name) > 1:
+                raise ValueError(f"invalid devices: {name} is named twice")
+    return ",".join(names)
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """Reads the shares of devices, parted by commas or slashes (llama.cpp `common/arg.cpp`)."""
+    parts = re.split("[,/]+", text)
+    if len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    if len(parts) >= MAX_DEVICES:
+        raise ValueError(f"got {len(parts)} input configs, but system only has {MAX_DEVICES} devices")
+    shares = tuple(read_float(part) for part in parts)
+    for part, share in zip(parts, shares, strict=True):
+        if not 0 <= share < math.inf:
+            raise ValueError(f"invalid share: {part}")
+    return shares
+
+
 def parse_overrides(text: str) -> tuple[tuple[str, str], ...]:
     """Reads `PATTERN=DEVICE,…`: regular expressions on tensor names, and `cpu` or `cuda:N` in any spelling."""
     overrides = []
@@ -446,6 +476,8 @@ BREAKER = Kind("STR", parse_breaker, merge=merge_breakers)
 CPU_MASK = Kind("HEX", parse_mask, merge=merge_cpus)
 CPU_RANGE = Kind("LO-HI", parse_range, merge=merge_cpus)
 DEVICE = Kind("DEV", parse_device, values=("auto", "cpu", "cuda:0"))
+DEVICES = Kind("DEV,…", parse_devices, values=("auto", "cpu", "cuda:0"))
+SHARES = Kind("N0,N1,…", parse_shares)
 OVERRIDES = Kind("PATTERN=DEVICE,…", parse_overrides, merge=concatenate)
 METADATA = Kind("KEY=TYPE:VALUE,…", parse_metadata, merge=concatenate)
 HF_REPO = Kind("USER/MODEL[:QUANT]", parse_hf_repo)

@@ -91,7 +91,7 @@ class CpuExecutor(Executor):
         kernels: str | None = None,
         placement: Placement | None = None,
     ) -> None:
-        elsewhere = next((rule for rule in placement.rules if rule.device != "cpu"), None) if placement else None
+        elsewhere = placement.elsewhere("cpu") if placement else None
         if elsewhere is not None:
             raise ResourceError(f"cpu kernels read no weights on {elsewhere.device} ({elsewhere.what})")
         self.device = device

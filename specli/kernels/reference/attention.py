@@ -41,14 +41,17 @@ class AttentionOps(Frame):
         ends: Buffer | None = None,
         paths: Buffer | None = None,
     ) -> None:
-        position, slot = self._live(positions), self._live(slots)
+        where = tensor_of(layer.k).device  # another one than that of the rows if the cells are another layer's
+        position, slot = self._live(positions).to(where), self._live(slots).to(where)
         begin = position - position % spec.chunk if spec.chunk else position - (spec.window - 1)
-        end = position + 1 if ends is None else self._live(ends)
+        end = position + 1 if ends is None else self._live(ends).to(where)
         n_slots, n_cells = len(layer.k), layer.capacity
         in_use = range(n_slots)
         if not self.is_captured:  # only saves work: further cells are hidden, and rows of other slots not wanted
             n_cells = max(int(end.max()), 1) if paths is None else n_cells
             in_use = sorted(set(slot[:, 0].tolist()))  # type: ignore[assignment]
+        rows = self._live(q).to(where)
+        result: torch.Tensor | None = None
         for number in in_use:
             keys = _pieces(layer.type_k, layer.k, number, n_cells)
             values = _pieces(layer.type_v, layer.v, number, n_cells)[..., : layer.head_size_v].contiguous()
@@ -62,20 +65,21 @@ class AttentionOps(Frame):
             ) -> torch.Tensor:
                 return _attend(q, keys, values, begin, end, spec)
 
-            attended = by_tiles(tile, self._live(q), begin, end)
-            to = self._live(out)
-            to.copy_(attended if len(in_use) == 1 else torch.where(slot == number, attended, to))
+            attended = by_tiles(tile, rows, begin, end)
+            result = attended if result is None else torch.where(slot == number, attended, result)
             if paths is None:
                 continue
-            for row, path in enumerate(self._live(paths)):  # each sees cells in an order of its own
+            for row, path in enumerate(self._live(paths).to(where)):  # each sees cells in an order of its own
                 if not self.is_captured and (int(slot[row]) != number or int(path[0]) >= int(end[row])):
                     continue
                 order = _order(path, keys.shape[1] * PIECE)
                 ordered = [part.flatten(1, 2)[:, order].view(part.shape) for part in (keys, values)]
                 one = slice(row, row + 1)
                 in_order = partial(tile, keys=ordered[0], values=ordered[1])
-                attended = by_tiles(in_order, self._live(q)[one], begin[one], end[one])
-                to[one] = attended if len(in_use) == 1 else torch.where(slot[one] == number, attended, to[one])
+                attended = by_tiles(in_order, rows[one], begin[one], end[one])
+                result[one] = attended if len(in_use) == 1 else torch.where(slot[one] == number, attended, result[one])
+        if result is not None:
+            self._live(out).copy_(result)
 
 
 def _order(path: torch.Tensor, n: int) -> torch.Tensor:

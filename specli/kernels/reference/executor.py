@@ -17,7 +17,6 @@ from specli.kernels.ops import Executor, Extent, Ops, Program, Weight, zeros
 from specli.kernels.placement import Placement
 from specli.kernels.reference.attention import AttentionOps
 from specli.kernels.reference.experts import ExpertOps
-from specli.kernels.reference.frame import places_of
 from specli.kernels.reference.recurrent import RecurrentOps
 from specli.kernels.reference.rows import RowOps
 from specli.kernels.reference.weights import ReferenceStack, ReferenceWeight
@@ -31,9 +30,8 @@ class ReferenceOps(RowOps, AttentionOps, ExpertOps, RecurrentOps):
 class ReferenceProgram(Program):
     """A trace that is called anew in every run."""
 
-    def __init__(self, trace: Callable[[Ops], None], device: torch.device, n_threads: int | None) -> None:
+    def __init__(self, trace: Callable[[Ops], None], n_threads: int | None) -> None:
         self._trace = trace
-        self._device = device
         self._n_threads = n_threads
         self._ops = ReferenceOps()
 
@@ -44,7 +42,6 @@ class ReferenceProgram(Program):
         self._ops.counts = {Extent.TOKENS: tokens, Extent.OUTPUTS: outputs, Extent.SEQUENCES: sequences}
         self._ops.steps = steps
         with torch.inference_mode():
-            self._ops.places = {extent: places_of(n, n, self._device) for extent, n in self._ops.counts.items()}
             self._trace(self._ops)
 
 
@@ -55,7 +52,7 @@ class ReferenceExecutor(Executor):
         device: Any torch device.
         threads: Only `n_threads` counts, for all row counts; ≤ 0 or None leaves torch's own number.
         reason: Why this executor and not a faster one; shown by `describe`.
-        placement: Which weights lie elsewhere.
+        placement: Which weights and which layers lie elsewhere.
         captured: Runs will be captured: stacks of experts are dequantised when they are taken, not when they are used.
     """
 
@@ -77,6 +74,7 @@ class ReferenceExecutor(Executor):
         self._reason = reason
         n_threads = threads.n_threads if threads is not None else None
         self._n_threads = n_threads if n_threads is not None and n_threads > 0 else None
+        self._elsewhere: dict[str, ReferenceExecutor] = {}  # what allocates on other devices
 
     def weight(self, tensor: QuantTensor) -> Weight:
         device = torch.device(self._placement.device_of(tensor.name, self.device))
@@ -84,6 +82,23 @@ class ReferenceExecutor(Executor):
             matrices = torch.from_numpy(tensor.dequantise()).to(device) if self._captured else None
             return ReferenceStack(tensor, device, matrices)
         return ReferenceWeight(tensor.name, tensor.type, torch.from_numpy(tensor.dequantise()).to(device))
+
+    def vector(self, tensor: QuantTensor) -> Any:
+        on = self._on(self.home_of(tensor.name))
+        return super().vector(tensor) if on is self else on.vector(tensor)
+
+    def for_layer(self, index: int) -> ReferenceExecutor:
+        return self._on(self._placement.layer_device(index, self.device))
+
+    def home_of(self, name: str) -> str:
+        return self._placement.home_of(name, self.device)
+
+    def _on(self, device: str) -> ReferenceExecutor:
+        if device == self.device:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = ReferenceExecutor(device)
+        return self._elsewhere[device]
 
     def array(self, values: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device)
@@ -94,7 +109,7 @@ class ReferenceExecutor(Executor):
         return torch.zeros(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=self._device)
 
     def compile(self, trace: Callable[[Ops], None]) -> ReferenceProgram:
-        return ReferenceProgram(trace, self._device, self._n_threads)
+        return ReferenceProgram(trace, self._n_threads)
 
     def outline(self, tensor: QuantTensor) -> tuple[Weight, str, int]:
         device = self._placement.device_of(tensor.name, self.device)

@@ -20,7 +20,8 @@ class Frame(Ops):
     Attributes:
         counts: Rows that a run computes, per extent. All of them are live unless the run is captured.
         steps: How often it repeats what is to be repeated.
-        places: Per extent, `[n]` int32: the number of each row, 0 for a row behind the live ones.
+        places: Of a run that is captured, per extent, `[n]` int32: the number of each row, 0 for a row behind the live
+            ones.
         is_captured: The calls will be replayed with other values: nothing may be read on the host.
     """
 
@@ -43,18 +44,20 @@ class Frame(Ops):
         """The numbers in the only column of a buffer."""
         return self._live(buffer)[:, 0]
 
-    def _place(self, extent: Extent, n: int) -> torch.Tensor:
-        return self.places[extent][:n]
+    def _place(self, extent: Extent, rows: torch.Tensor) -> torch.Tensor:
+        """`places` of these rows, where they lie; all are live unless the run is captured."""
+        if self.is_captured:
+            return self.places[extent][: len(rows)]
+        return torch.arange(len(rows), dtype=torch.int32, device=rows.device)
 
     def _kept(self, buffer: Buffer) -> torch.Tensor:
         """The rows of a buffer whose effects outlast the run: those behind the live ones are row 0 again."""
         rows = self._live(buffer)
-        return rows.index_select(0, self._place(buffer.extent, len(rows)))
+        return rows.index_select(0, self._place(buffer.extent, rows))
 
-    def _is_live(self, extent: Extent, n: int) -> torch.Tensor:
+    def _is_live(self, extent: Extent, rows: torch.Tensor) -> torch.Tensor:
         """`[n]` bool."""
-        place = self._place(extent, n)
-        return place == torch.arange(n, dtype=torch.int32, device=place.device)
+        return self._place(extent, rows) == torch.arange(len(rows), dtype=torch.int32, device=rows.device)
 
 
 def unless_empty(operation: Callable[..., None]) -> Callable[..., None]:

@@ -120,7 +120,7 @@ class GraphExecutor(ReferenceExecutor):
         placement: Placement | None = None,
         new_graph: Callable[[], Graph] | None = None,
     ) -> None:
-        elsewhere = next((rule for rule in placement.rules if rule.device != device), None) if placement else None
+        elsewhere = placement.elsewhere(device) if placement else None
         if elsewhere is not None:
             raise ResourceError(f"graph kernels read no weights on {elsewhere.device} ({elsewhere.what})")
         super().__init__(device, threads=threads, placement=placement, captured=True)

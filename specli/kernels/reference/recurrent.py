@@ -33,7 +33,7 @@ class RecurrentOps(Frame):
         self._live(out).copy_(silu(total))
         # Of rows that share a cell of the ring the last one's input is kept: all of them write that.
         cell = _cell(slot, position, layer.n_inputs)
-        last = torch.where(cell[:, None] == cell, self._place(x.extent, len(rows)), -1).amax(dim=1)
+        last = torch.where(cell[:, None] == cell, self._place(x.extent, rows), -1).amax(dim=1)
         ring.index_copy_(0, cell, rows.index_select(0, last))
 
     def decay(self, out: Buffer, rates: Array) -> None:
@@ -66,7 +66,7 @@ class RecurrentOps(Frame):
         keys, queries = (x.expand(shape).reshape(n, n_heads, 1, size) for x in (keys, queries))
         values = self._live(v).view(n, n_heads, 1, size)
         strength, kept = (self._live(x).view(n, n_heads, 1, 1) for x in (beta, decay))
-        is_live = self._is_live(out.extent, n)
+        is_live = self._is_live(out.extent, to)
         for t in range(n):  # each row reads the state that the one before it left
             state = torch.where(position[t] > 0, ring.index_select(0, before[t : t + 1])[0], 0) * kept[t]
             error = values[t] - torch.bmm(keys[t], state)

@@ -193,7 +193,7 @@ class RowOps(Frame):
 
     def increment(self, out: Buffer) -> None:
         rows = self._live(out)
-        rows.add_(self._is_live(out.extent, len(rows))[:, None])
+        rows.add_(self._is_live(out.extent, rows)[:, None])
 
     def top_k(self, values: Buffer, ids: Buffer, x: Buffer) -> None:
         best = torch.sort(self._live(x), dim=1, descending=True, stable=True)
