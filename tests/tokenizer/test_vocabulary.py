@@ -132,6 +132,24 @@ def test_end_tokens(texts: list[str], ends: set[int]) -> None:
         assert tokenizer.piece(token) == (b"" if token in ends else text.encode())
 
 
+@pytest.mark.parametrize(
+    ("texts", "ends"),
+    [
+        (["[|endofturn|]", "[|system|]", "<|endoftext|>"], {0, 2}),  # EXAONE 4
+        (["<｜hy_place▁holder▁no▁2｜>", "<｜hy_EOT｜>", "<|eos|>", "<|endoftext|>"], {0, 3}),  # Hunyuan
+        (["<|eot|>", "<|eom|>", "<|end_of_text|>", "<|python_end|>"], {0, 2}),  # Llama 4
+        (["<|endoftext|>", "<|user|>", "<|observation|>"], {0}),  # GLM-4, whose other two come by key
+        (["<|im_end|>", "<|endoftext|>", "<|end|>"], {0, 1, 2}),  # Phi-4
+        (["[EOS]", "<|im_end|>", "[EOT]", "[PAD]"], {0, 1, 2, 3}),  # Kimi-K2
+        (["<|endoftext|>", "<fim_pad>", "<reponame>", "<file_sep>", "<fim_prefix>"], {0, 1, 2}),  # StarCoder 2
+        (["<｜end▁of▁sentence｜>", "<|EOT|>", "<｜fim▁hole｜>"], {0}),  # DeepSeek
+    ],
+)
+def test_end_tokens_of_families(texts: list[str], ends: set[int]) -> None:
+    """The first is the EOS token. `llama-tokenize -v` of llama.cpp b11434 lists the same."""
+    assert open_bpe(texts, eos_token_id=("u32", 0)).eog_ids == ends
+
+
 def test_channel_markers_are_always_shown_and_recognised() -> None:
     tokenizer = open_bpe(["<|channel|>", "a"], token_type=("[i32]", [CONTROL, NORMAL]))
     assert tokenizer.piece(0) == b"<|channel|>"
