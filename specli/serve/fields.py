@@ -52,7 +52,7 @@ class Number:
         """The value; None without one.
 
         Raises:
-            RequestError: It is no number, or outside hard limits.
+            RequestError: It is no number, beyond float32, or outside hard limits.
         """
         for name in self.names:
             value = body.get(name)
@@ -61,6 +61,8 @@ class Number:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
                 raise wrong_type(name, "number", value)
             number = int(value) if self.is_whole else _float(value)
+            if not self.is_whole and abs(number) > FLOAT_MAX:
+                raise field_error(name, f"{number:g} is beyond float32")
             if self.is_hard and not self.low <= number <= self.high:
                 limits = f"{self._text(self.low)} <= value <= {self._text(self.high)}"
                 raise field_error(name, f"Value must be between {limits}, but got {self._text(number)}")
@@ -408,6 +410,7 @@ def read_logit_bias(value: Any, tokenizer: Tokenizer, n_vocab: int) -> tuple[tup
             weight = -math.inf
         elif isinstance(bias, int | float) and not isinstance(bias, bool):
             weight = _float(bias)
+            weight = math.copysign(math.inf, weight) if abs(weight) > FLOAT_MAX else weight
         else:
             continue
         if isinstance(key, int) and not isinstance(key, bool):

@@ -337,7 +337,7 @@ def _fit_messages(messages: Sequence[Message], source: str, abilities: _Abilitie
             message["content"] = _joined(content)
         elif isinstance(content, str) and abilities.typed_content and not abilities.string_content:
             message["content"] = [{"type": "text", "text": content}]
-        elif content is None and "tool_calls" in message:
+        elif content is None:
             message["content"] = ""
         if message.get("role") == "developer" and not knows_channels:
             message["role"] = "system"

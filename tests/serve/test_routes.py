@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ pytest.importorskip("uvicorn", reason="needs the extra specli[serve]")
 from specli.demo import MODELS
 from specli.engine.config import RequestConfig, SamplingConfig
 from specli.serve.config import ServeConfig
+from specli.serve.fields import read_logit_bias
 from tests.serve.support import Served, run_config, serving
 
 TARGET = next(model.path for model in MODELS if model.is_target)
@@ -148,6 +150,8 @@ def test_logit_bias_in_all_its_forms(served: Served) -> None:
         COMPLETION, {"prompt": "Hello", "n_predict": 3, "return_tokens": True, "logit_bias": {str(wanted): 1000}}
     )
     assert reply.json["tokens"] == [wanted] * 3
+    beyond_float32 = read_logit_bias({"3": 1e300, "4": -1e39}, tokenizer, n_vocab=5)
+    assert beyond_float32 == ((3, math.inf), (4, -math.inf))
 
 
 def test_grammar_and_schemas_bind(served: Served) -> None:
@@ -161,6 +165,15 @@ def test_grammar_and_schemas_bind(served: Served) -> None:
     ):
         content = served.post(CHAT, {**HELLO, "max_tokens": 40, **form}).json["choices"][0]["message"]["content"]
         assert json.loads(content)["a"] in (1, 2)
+
+
+def test_content_that_is_null_is_empty(served: Served) -> None:
+    roles = ("system", "user", "assistant", "user")
+    empty, null = (
+        served.post("/apply-template", {"messages": [{"role": role, "content": content} for role in roles]})
+        for content in ("", None)
+    )
+    assert (null.status, null.json) == (200, empty.json)
 
 
 def test_last_assistant_message_is_continued(served: Served) -> None:
@@ -242,6 +255,8 @@ BAD = [
     (CHAT, b"[" * 100_000, "the request body is not valid JSON"),
     (COMPLETION, b'{"prompt": "x", "temperature": NaN}', "the request body is not valid JSON"),
     (COMPLETION, b'{"prompt": "x", "temperature": 1e999}', "Field 'temperature': type must be number"),
+    (COMPLETION, {"prompt": "x", "temperature": 1e39}, "Field 'temperature': 1e+39 is beyond float32"),
+    (COMPLETION, {"prompt": "x", "repeat_penalty": -1e300}, "Field 'repeat_penalty': -1e+300 is beyond float32"),
     (COMPLETION, b'\xff{"prompt": "x"}', "the request body is not valid JSON"),
 ]  # fmt: skip
 
