@@ -181,6 +181,17 @@ def test_what_a_server_is_asked(
         assert text in shown
 
 
+def test_a_server_that_answers_nothing_is_an_error(
+    workdir: Path, capsys: pytest.CaptureFixture[str], asked: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report comes all the same."""
+    monkeypatch.setattr(Level, "done", [])
+    code, out, err = specli(capsys, "stats", "--server", "x:1")
+    assert code == 1
+    assert "status 500: it is broken" in out
+    assert err == "error: x:1: not one of 2 requests was answered: status 500: it is broken\n"
+
+
 def test_speed_bench_file(workdir: Path, capsys: pytest.CaptureFixture[str], asked: list[tuple[object, ...]]) -> None:
     arguments = ["stats", "--server", "x:1", "--rate", "2.5", "-n", "9", "--speed-bench-json", "s.json", "--json"]
     code, out, _ = specli(capsys, *arguments)

@@ -66,7 +66,7 @@ def measure_at_server(console: Console, settings: Settings, config: CommandConfi
     """Puts load on a server, and reports.
 
     Raises:
-        ResourceError: httpx is missing, or the server cannot be reached.
+        ResourceError: httpx is missing, the server cannot be reached, or it answers nothing.
     """
     if find_spec("httpx") is None:
         raise ResourceError("--server needs httpx, which is not installed", hint="pip install 'specli[client]'")
@@ -104,6 +104,10 @@ def measure_at_server(console: Console, settings: Settings, config: CommandConfi
         record = speed_bench_record(study.levels[0], about)
         write_lines(client.speed_bench, [json.dumps(record, indent=2, sort_keys=True), "\n"])
     report_load(console, config, study)
+    failed = next((level for level in study.levels if level.errors and not level.done), None)
+    if failed is not None:
+        why = next(iter(failed.errors))
+        raise ResourceError(f"{client.server}: not one of {len(failed.replies)} requests was answered: {why}")
 
 
 def request_fields(config: CommandConfig) -> dict[str, Any]:
