@@ -409,7 +409,8 @@ def test_p2_effective_draft_settings_with_their_origin(specli: Program) -> None:
                            environ={"LLAMA_ARG_SPEC_DRAFT_P_MIN": "0.5"})  # fmt: skip
     assert done.line("draft settings:") == (
         "draft settings: --spec-draft-n-max 5 (flag), --spec-draft-n-min 0 (default), "
-        "--spec-draft-p-min 0.5 (environment), --spec-draft-sampling greedy (default)"
+        "--spec-draft-p-min 0.5 (environment), --spec-draft-sampling greedy (default), "
+        "--spec-draft-tree 0 (default), --spec-draft-p-split 0.1 (default)"
     )
 
 

@@ -51,6 +51,7 @@ def test_draft_settings_are_shown_with_their_origins() -> None:
     assert settings.describe(["draft-mtp", "ngram-simple"]) == (
         "draft settings: --spec-draft-n-max 8 (environment), --spec-draft-n-min 0 (default), "
         "--spec-draft-p-min 0.5 (flag), --spec-draft-sampling greedy (default), "
+        "--spec-draft-tree 0 (default), --spec-draft-p-split 0.1 (default), "
         "--spec-ngram-simple-size-n 12 (default), --spec-ngram-simple-size-m 48 (default)"
     )
     assert settings.describe([]) is None
