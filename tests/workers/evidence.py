@@ -66,7 +66,7 @@ def main() -> int:
             short.N_PROMPTS = given.prompts
             is_good &= same(Path(folder), ["1", "2", "4", *(["ray,2"] if given.ray else [])])
         if "killed" in given.what:
-            short.N_PROMPTS = 10
+            short.N_PROMPTS = short.LONG
             is_good &= killed(Path(folder), given.runs)
     return 0 if is_good else 1
 
