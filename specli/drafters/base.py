@@ -97,17 +97,21 @@ class Draft:
 
 
 class Drafter(Protocol):
-    """A source of drafts for the sequences of a target. What it proposes for one does not depend on the others.
+    """A source of drafts for the sequences of a target.
+
+    What it proposes for one does not depend on the others, unless they share a pool (`SpeculationConfig.shared_pool`).
 
     Attributes:
         name: The spec type, for example `ngram-mod`.
         max_draft: Most tokens it ever proposes.
         reads_features: It needs `TargetBatch.features`.
+        reads_batches: It needs `process`; if not, the history that comes with a request is all it reads.
     """
 
     name: str
     max_draft: int
     reads_features: bool
+    reads_batches: bool
 
     def begin(self, slot: int, prompt: Sequence[int]) -> None:
         """A new request in the slot: its whole prompt has been evaluated and passed through `process`."""

@@ -20,7 +20,6 @@ import numpy as np
 
 from specli.drafters.adaptive import AdaptiveLengths, Choice
 from specli.drafters.base import Draft, Drafter, DraftRequest, TargetBatch
-from specli.drafters.ngram import NgramDrafter
 from specli.drafters.stats import DrafterStats, add
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ class DrafterChain:
         self.drafters = tuple(drafters)
         self.lengths = lengths
         self._fixed = [Choice(i, drafter.max_draft) for i, drafter in enumerate(self.drafters)]
-        # Tables read the history, which comes with every request.
-        self._readers = [i for i, drafter in enumerate(self.drafters) if not isinstance(drafter, NgramDrafter)]
+        self._readers = [i for i, drafter in enumerate(self.drafters) if drafter.reads_batches]
         self._held = [HeldParts() if drafter.reads_features else None for drafter in self.drafters]
         self._generating: set[int] = set()  # slots whose prompt has been read
         self._asked: dict[int, tuple[Choice, int]] = {}  # drafter → what it was asked in this round, and the time

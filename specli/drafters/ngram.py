@@ -96,6 +96,7 @@ class NgramDrafter(Drafter):
     """
 
     reads_features = False
+    reads_batches = False
 
     def __init__(self, make: Callable[[], NgramTable]) -> None:
         table = make()

@@ -216,6 +216,7 @@ class NetworkDrafter(ABC):
     """
 
     p_min_is_of_tokens: ClassVar[bool] = True
+    reads_batches = True
 
     def __init__(self, config: DraftConfig, chance: Callable[[float], float] | None = None) -> None:
         self._config = config

@@ -1,7 +1,8 @@
 """What a model remembers of the tokens it has seen, per slot (docs/targets.md §4).
 
-The cell of a token is its position in its slot. A forward writes cells; nothing is ever moved or cleared: a cell counts
-only while its position is below the slot's length, so cutting a sequence short costs nothing.
+The cell of a token is its position in its slot. A forward writes cells; nothing is cleared: a cell counts only while
+its position is below the slot's length, so cutting a sequence short costs nothing. Cells are moved only where the
+accepted path of a draft tree was written apart, and copied for a request that begins with the prompt of another.
 
 Recurrent layers keep a state per token, in a ring: their sequences can be cut back by as many tokens as the ring has
 room for, likewise at no cost, or to nothing.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,9 @@ from specli.gguf.quant import QuantType
 from specli.gguf.types import CACHE_TYPES
 from specli.kernels.ops import Array, Executor, KVLayer, RecurrentLayer
 from specli.models.architecture import DeltaConfig, LayerConfig
+
+if TYPE_CHECKING:
+    from specli.models.base import ModelOptions
 
 _ROTATION = 64  # elements; order of the smallest Walsh-Hadamard matrix, and the one for values
 
@@ -79,6 +84,18 @@ class KVCache:
     Raises:
         IncompatibleError: A type that caches do not have, or a head that is not a whole number of quant blocks.
     """
+
+    @classmethod
+    def of(cls, executor: Executor, layers: Sequence[LayerConfig], options: ModelOptions) -> KVCache:
+        """The cache of a draft network, with the slots, cells and types of its options."""
+        return cls(
+            executor,
+            layers,
+            n_slots=options.n_slots,
+            capacity=options.capacity,
+            type_k=options.type_k,
+            type_v=options.type_v,
+        )
 
     def __init__(
         self,

@@ -68,14 +68,7 @@ class DFlashNetwork:
         self._weights = weights = DFlashWeights(file, config)
         network = config.network
         rope = network.layers[0].rope
-        self.cache = KVCache(
-            executor,
-            network.layers,
-            n_slots=options.n_slots,
-            capacity=options.capacity,
-            type_k=options.type_k,
-            type_v=options.type_v,
-        )
+        self.cache = KVCache.of(executor, network.layers, options)
         weights.tensors.load(executor)
         self._token_embd = weights.token_embd or Matrix.of(target.token_embd)
         self._output = weights.output or Matrix.of(target.output)

@@ -121,14 +121,7 @@ class EagleNetwork(FeedbackNetwork):
             steps=steps,
             n_logits=network.n_vocab,
         )
-        self.cache = KVCache(
-            executor,
-            network.layers,
-            n_slots=options.n_slots,
-            capacity=options.capacity,
-            type_k=options.type_k,
-            type_v=options.type_v,
-        )
+        self.cache = KVCache.of(executor, network.layers, options)
         weights.tensors.load(executor)
         self._token_embd = weights.token_embd or Matrix.of(target.token_embd)
         factors = value_of(weights.rope_factors)

@@ -155,14 +155,7 @@ class MTPNetwork(FeedbackNetwork):
             n_blocks=len(self._blocks),
         )
         layers = config.layers[config.n_layers :]
-        self.cache = KVCache(
-            executor,
-            layers,
-            n_slots=options.n_slots,
-            capacity=options.capacity,
-            type_k=options.type_k,
-            type_v=options.type_v,
-        )
+        self.cache = KVCache.of(executor, layers, options)
         weights.tensors.load(executor)
         self._token_embd = weights.token_embd or Matrix.of(target.token_embd)
         self._output = weights.output or Matrix.of(target.output)

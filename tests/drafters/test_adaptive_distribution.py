@@ -29,7 +29,7 @@ FLAT, STEEP, STAIRCASE = {1: 10.0, 8: 11.0}, {1: 10.0, 8: 60.0}, {1: 10.0, 2: 10
 class Drawing:
     """Draws tokens; the chance of A depends on the token drawn before."""
 
-    name, max_draft, reads_features = "drawing", 4, False
+    name, max_draft, reads_features, reads_batches = "drawing", 4, False, True
 
     def __init__(self, source: random.Random) -> None:
         self._source = source

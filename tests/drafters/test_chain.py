@@ -18,6 +18,7 @@ class Scripted:
     """Proposes what its script says, one entry per call, and keeps a record of the verbs."""
 
     reads_features = False
+    reads_batches = True
 
     def __init__(self, name: str, *drafts: list[int], max_draft: int = 3) -> None:
         self.name, self.max_draft = name, max_draft

@@ -22,6 +22,7 @@ class Reader:
     """Reads features and keeps what it saw: position → (token, feature), by slot."""
 
     reads_features = True
+    reads_batches = True
     max_draft = 4
 
     def __init__(self, name: str = "reader", draft: Sequence[int] = (7, 7, 7, 7)) -> None:

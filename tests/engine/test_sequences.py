@@ -123,7 +123,7 @@ def serve(engine: Engine, wanted: Sequence[Job], rng: random.Random, doomed: Seq
 class Informed:
     """Drafts an answer's next tokens, and from some place on wrong ones; the place depends on the position alone."""
 
-    name, max_draft, reads_features = "informed", 5, False
+    name, max_draft, reads_features, reads_batches = "informed", 5, False, True
 
     def __init__(self, texts: Sequence[list[int]]) -> None:
         self.texts = texts

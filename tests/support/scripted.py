@@ -72,7 +72,7 @@ class ScriptedDrafter:
         self.rule = rule
         self.name = name
         self.max_draft = max_draft
-        self.reads_features = reads_features
+        self.reads_features, self.reads_batches = reads_features, True
         self.prompts: list[list[int]] = []
         self.seen_in: dict[int, list[int]] = defaultdict(list)  # slot → tokens
         self.verdicts: list[int] = []
